@@ -256,6 +256,12 @@ def test_the_log_says_whether_flashinfer_samples_and_how_many_sequences_are_capt
     assert reading.settings["max_num_seqs"] == 64
 
 
+def test_the_log_says_how_tokens_are_drafted(log):
+    drafting = "{'method': 'eagle3', 'model': 'a/b', 'num_speculative_tokens': 5, 'draft_tensor_parallel_size': 1}"
+    told = VLLM.replace("'gpu_memory_utilization': 0.9}", f"'speculative_config': {drafting}}}")
+    assert read_log(log(told)).settings["speculative"] == {"method": "eagle3", "model": "a/b", "num_tokens": 5}
+
+
 @pytest.mark.parametrize("text", [VLLM, VLLM_V0, SGLANG, LLAMA_CPP])
 def test_a_log_becomes_a_measured_case_that_accuracy_reads(log, text, tmp_path, capsys):
     cases = tmp_path / "cases.jsonl"

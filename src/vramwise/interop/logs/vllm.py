@@ -140,14 +140,24 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
         sizes: dict[str, object] = {"max_loras": 1, "max_lora_rank": 16}
         copy_whole(given, sizes, {key: key for key in sizes})
         settings.update({key: value for key, value in sizes.items() if key not in settings})
-    speculative = given.get("speculative_config")
-    if isinstance(speculative, dict) and speculative.get("method"):
-        settings["speculative"] = {"method": str(speculative["method"])}
+    if drafting := _drafting(given.get("speculative_config")):
+        settings["speculative"] = drafting
     limits = given.get("limit_mm_per_prompt")
     if isinstance(limits, dict) and all(type(value) is int for value in limits.values()):
         settings["limit_mm_per_prompt"] = limits
     if given.get("language_model_only") is True:
         settings["language_model_only"] = True
+
+
+def _drafting(given: object) -> dict[str, object]:
+    """How tokens are drafted, by which model and how many; nothing where that is not said."""
+    if not isinstance(given, dict):
+        return {}
+    found: dict[str, object] = {key: given[key] for key in ("method", "model") if isinstance(given.get(key), str)}
+    tokens = given.get("num_speculative_tokens")
+    if found and type(tokens) is int and tokens > 0:
+        found["num_tokens"] = tokens
+    return found
 
 
 def _numbers(reading: Reading, found: Collector, line: str) -> None:

@@ -71,6 +71,11 @@ def drafted_tokens(r: Resolved) -> int:
     return int(speculative.get("num_tokens") or 1) if speculative else 0
 
 
+def has_drafter(r: Resolved) -> bool:
+    """Whether a model drafts, not a rule (n-grams, suffixes)."""
+    return _method(r) is not None
+
+
 def _method(r: Resolved) -> str | None:
     speculative = r.settings.speculative or {}
     method = str(speculative.get("method") or ("draft_model" if speculative.get("model") else "")).lower()

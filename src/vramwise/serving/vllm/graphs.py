@@ -10,10 +10,10 @@ from vramwise.serving.common.constants import constant, graphs_here
 from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.layouts import engine_stages
 from vramwise.serving.vllm.activations import forward_pass
-from vramwise.serving.vllm.drafts import drafted_tokens
+from vramwise.serving.vllm.drafts import drafted_tokens, has_drafter
 from vramwise.serving.vllm.profile import V2_RUNNER_ALL, capture_sizes
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.units import MIB
+from vramwise.units import GIB, MIB
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 FLASHINFER_HEADS = frozenset({64, 128, 256})
@@ -48,6 +48,7 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
             inputs={"splits": MOST_SPLITS, "tokens": _largest_step(model, r)},
             source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
         ),
+        _drafter(r),
         Node(
             WORKSPACE, workspace, "derived", formula="max(394 MiB, tokens × query heads × head size × 16)",
             inputs={"tokens": r.batched_tokens},
@@ -56,6 +57,16 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     ]  # fmt: skip
     beside = [node for node in beside if node.bytes]
     return Node.group("CUDA graphs", (graphs, *beside)) if beside else graphs
+
+
+def _drafter(r: Resolved) -> Node:
+    """What capturing the drafter's own graphs takes on the second model runner, with the logits that it makes then:
+    its prefill by pieces and whole, and a step of drafting (v1/worker/gpu/spec_decode/autoregressive/speculator.py)."""
+    if not (r.on_v2_runner and has_drafter(r)):
+        return Node("drafter", 0, "exact")
+    found = constant("vllm", "drafter_graphs", r.version)
+    low, size, high = (round(end * GIB) for end in (found.low, found.expected, found.high))
+    return Node("drafter", size, found.kind, low, high, formula="a constant", source=found.source)
 
 
 def attention_splits(model: Model, r: Resolved) -> int:
@@ -108,7 +119,8 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = capture_sizes(r.profile, r.max_num_seqs, r.settings.cudagraph_capture_sizes)
+    query, given = 1 + drafted_tokens(r) if r.on_v2_runner else 1, r.settings.cudagraph_capture_sizes
+    sizes = capture_sizes(r.profile, r.max_num_seqs, given, query_length=query, whole_queries=r.on_v2_runner)
     layers = max(stop - start for start, stop in engine_stages(r.settings).spans(model.num_layers))
     whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
     terms = [(sizes * (layers + 1 if r.version >= FULL_GRAPHS_VERSION else layers), "graph_bytes_per_layer")]
@@ -138,7 +150,9 @@ def _whole_steps(model: Model, r: Resolved) -> int:
     if drafted and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
         return 0
     given = r.settings.cudagraph_capture_sizes
-    return capture_sizes(r.profile, r.max_num_seqs, given, of_requests=True, query_length=1 + drafted)
+    return capture_sizes(
+        r.profile, r.max_num_seqs, given, of_requests=True, query_length=1 + drafted, whole_queries=r.on_v2_runner
+    )
 
 
 def flashinfer_workspace(model: Model, r: Resolved) -> int:

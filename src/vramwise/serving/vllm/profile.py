@@ -13,7 +13,7 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.versions import version_of
-from vramwise.units import GIB
+from vramwise.units import GIB, round_up
 
 DEFAULT_VERSION = RECORD.newest
 
@@ -166,15 +166,19 @@ def capture_sizes(
     *,
     of_requests: bool = False,
     query_length: int = 1,
+    whole_queries: bool = False,
 ) -> int:
     """How many CUDA graphs are captured: of batches of tokens, or of whole decode steps of up to max_num_seqs requests
-    with `query_length` tokens each; `given`: sizes in place of vLLM's own.
+    with `query_length` tokens each; `given`: sizes in place of vLLM's own; `whole_queries`: sizes are rounded up to
+    such of whole queries, as the second runner does (0.24.0 adjust_cudagraph_sizes_for_spec_decode).
 
     Source: v1/worker/gpu_model_runner.py capture_model."""
     largest = max_num_seqs if profile.generation == "V0" else min(2 * max_num_seqs * query_length, 512)
     sizes = set(given) or _default_sizes(profile, largest)
     if given:
         largest = max(given)
+    if whole_queries:
+        sizes = {round_up(size, query_length) for size in sizes}
     if of_requests:
         largest = min(largest, max_num_seqs * query_length)
     return sum((query_length if of_requests else 1) <= size <= largest for size in sizes)
