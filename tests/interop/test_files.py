@@ -290,3 +290,23 @@ def test_a_ray_application_without_its_model_is_one_line(application: dict[str, 
     file = written("serve.json", {"applications": [{"name": "llms", "args": application}]})
     with pytest.raises(UsageError, match=said):
         read_files([file])
+
+
+@pytest.mark.parametrize(
+    ("cloud", "expected"),
+    [
+        ("gpu: a100\ngpu_count: 4\nvolumes: []\n", {"gpu": "a100-sxm-40gb", "num_gpus": 4}),
+        ("gpu: H100\ngpu_count: 2\nprovider: modal\n", {"gpu": "h100-sxm-80gb", "num_gpus": 2}),
+        ("provider: baseten\ngpu: h100\ngpu_count: 8\nnode_count: 2\n", {"num_gpus": 16, "gpus_per_node": 8}),
+    ],
+)
+def test_axolotls_file_of_a_cloud_says_on_what_it_runs(cloud: str, expected: dict[str, Any]) -> None:
+    files = [written("cloud.yaml", cloud), written("axolotl.yml", f"base_model: {LLAMA}\n")]
+    together = read(*files).scenario
+    assert {key: together.get(key) for key in expected} == expected
+    command = read_command(["axolotl", "train", files[1], "--cloud", files[0]])
+    assert {key: command.scenario.get(key) for key in expected} == expected
+    with pytest.raises(UsageError, match="give axolotl's configuration too"):
+        read(files[0], model=LLAMA)
+    with pytest.raises(UsageError, match="leave out one"):
+        read(files[0], written("sft.yaml", f"model_name_or_path: {LLAMA}\npacking: true\n"))

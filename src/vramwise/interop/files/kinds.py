@@ -89,6 +89,11 @@ def _is_agilerl(table: Table) -> bool:
     return isinstance(algorithm, Mapping) and "name" in algorithm and ("training" in table or "environment" in table)
 
 
+def _is_axolotl_cloud(table: Table) -> bool:
+    """0.19 examples/cloud: where `axolotl train --cloud` runs."""
+    return "gpu_count" in table and any(key in table for key in ("provider", "volumes", "secrets", "timeout", "branch"))
+
+
 def _is_trainers(table: Table) -> bool:
     """TRL's or a script's arguments, and TrainingArguments as transformers saves them."""
     own = ("per_device_train_batch_size", "gradient_checkpointing", "use_peft", "max_completion_length")
@@ -103,6 +108,7 @@ KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
 HELM_VALUES = Kind("helm-values", "values of the vLLM production stack")
 RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
 RAY_MODEL = Kind("ray-model", "a model of Ray Serve")
+AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_cloud, beside=True)
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
@@ -142,6 +148,7 @@ KINDS: tuple[Kind, ...] = (
          program=stages.of_litgpt),
     Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
          ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
+    AXOLOTL_CLOUD,
     Kind("deepspeed", DEEPSPEED.title,  # 0.19 runtime/config.py
          _has("zero_optimization", "train_micro_batch_size_per_gpu"), beside=True),
     Kind("accelerate", ACCELERATE.title,  # 1.15 commands/config/config_args.py

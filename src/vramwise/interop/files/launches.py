@@ -100,13 +100,22 @@ def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launc
             raise UsageError(f"{_named(by_kind[role])} and {_named(given)} are both {kind.title}: give one of them")
         by_kind[role] = given
     accelerate, deepspeed = by_kind.get("accelerate"), by_kind.get("deepspeed")
+    cloud = by_kind.get("axolotl-cloud")
     said = [f"{_named(given)} is {kind.title}" for given, kind in files]
     tool = next(((given, kind) for given, kind in files if given is by_kind.get("tool")), None)
     if tool is None:
+        if cloud is not None:
+            raise UsageError(f"{_named(cloud)} is {kinds.AXOLOTL_CLOUD.title}: give axolotl's configuration too")
         words = _around_a_script(accelerate, deepspeed, model)
     else:
         words, assumed = _words(*tool, accelerate, deepspeed, model)
         said += [assumed] if assumed else []
+        if cloud is not None:
+            if tool[1].name != "axolotl":
+                raise UsageError(
+                    f"{_named(cloud)} is {kinds.AXOLOTL_CLOUD.title}, not of {tool[1].title}: leave out one"
+                )
+            words += ["--cloud", cloud.path]
     return _read(words, said)
 
 

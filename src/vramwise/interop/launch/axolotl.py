@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vramwise.errors import VramwiseError
+from vramwise.hardware import find_gpu
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, accelerated, file_table, launcher_of, torchrun_gpus
@@ -35,6 +37,7 @@ def read(start: Start) -> Launch:
         options.loose.remove(file)
         options.read_table(file_table(file))
     launcher = _launcher(start, options, tuple(words[place + 1 :]))
+    card = _cloud(options, launcher)
     sharding = _sharding(options, launcher)
     model = one_model("axolotl", options.first("base_model"), "base_model: MODEL")
     train: dict[str, object] = {"framework": "axolotl", "micro_batch_size": 1, "sequence_length": _LENGTH,
@@ -51,7 +54,7 @@ def read(start: Start) -> Launch:
         train |= found
         notes += said
     _precision(options, train, sharding)
-    scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
+    scenario = {"model": model, "task": "train", **card, **launcher.table(), "train": train}
     return launched("axolotl", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 
@@ -72,6 +75,32 @@ def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launche
     if options.number("num_processes"):
         own.give("num_processes", options.values["num_processes"])
     return accelerated(own, start.environment)
+
+
+def _cloud(options: Options, launcher: Launcher) -> dict[str, object]:
+    """The card that `--cloud FILE` rents; the launcher gets its GPUs where it was told of none.
+
+    0.19 cli/cloud: Modal's cards by name (an A100 has 40 GB; unstated an L40S), Baseten's (an H100), one GPU each.
+    """
+    file = options.first("cloud")
+    if not file:
+        return {}
+    table = file_table(file)
+    is_baseten = table.get("provider") == "baseten"
+    named = str(table.get("gpu") or ("h100" if is_baseten else "l40s")).lower()
+    stated = {
+        key: value for key in ("gpu_count", "node_count") if isinstance(value := table.get(key), int) and value > 0
+    }
+    each = stated.get("gpu_count", 1)
+    if not launcher.gpus:
+        launcher.gpus, launcher.per_node = each * (stated.get("node_count", 1) if is_baseten else 1), each
+    try:
+        found = find_gpu("a100-sxm-40gb" if named == "a100" and not is_baseten else named)
+    except VramwiseError as problem:
+        launcher.notes.append(f"{file}: {problem}")
+        return {}
+    launcher.notes += [f"{file}: {found.note}"] if found.note else []
+    return {"gpu": found.gpu.id}
 
 
 def _sharding(options: Options, launcher: Launcher) -> Sharding:
