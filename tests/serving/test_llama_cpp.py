@@ -235,6 +235,9 @@ def test_layers_for_multi_token_prediction_have_a_cache_in_ik() -> None:
     options = {"gguf_quant": "custom", "n_ctx": 65536, "n_parallel": 1}
     assert mib(serve("zai-org/GLM-4.5-Air", variant="ik_llama.cpp", **options), "kv_cache_bytes") == 12032.0
     assert mib(serve("zai-org/GLM-4.5-Air", **options), "kv_cache_bytes") == 11776.0
+    newer = {"variant": "ik_llama.cpp", "engine_version": "b4477", **options}  # GLM-4.7: 92 of 93 layers
+    assert mib(serve("zai-org/GLM-4.5-Air", **newer), "kv_cache_bytes") == 11776.0
+    assert mib(serve("zai-org/GLM-4.5-Air", **newer, speculative={"method": "mtp"}), "kv_cache_bytes") == 12032.0
 
 
 def _fits(**serve):

@@ -13,7 +13,7 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
-from vramwise.serving.llama_cpp.settings import INDEXER_CACHE_BUILD, PADDING, Plan
+from vramwise.serving.llama_cpp.settings import IK_PREDICTION_CACHE_BUILD, INDEXER_CACHE_BUILD, PADDING, Plan
 from vramwise.units import round_up
 
 STATE_BYTES = 4  # recurrent states are f32
@@ -66,8 +66,12 @@ def layer_cache_bytes(model: Model, plan: Plan) -> tuple[int, ...]:
 
 
 def _prediction_layers(model: Model, plan: Plan) -> int:
-    """Layers for multi-token prediction that ik_llama.cpp gives a cache of their own (logs of GLM-4.5 and 4.6)."""
+    """Layers for multi-token prediction that ik_llama.cpp gives a cache of their own (logs of GLM-4.5 and 4.6); since
+    October 2025 only where they predict (src/llama.cpp llama_kv_cache_init, 1f072ab13 and 09a88c9ae)."""
     if not plan.is_ik or not has_fact("ik_llama.cpp", "prediction_layers", model.config.model_type):
+        return 0
+    predicts = "mtp" in str((plan.settings.speculative or {}).get("method"))
+    if plan.build_is_stated and plan.build >= IK_PREDICTION_CACHE_BUILD and not predicts:
         return 0
     return model.config.size("num_nextn_predict_layers", default=1, least=0)
 

@@ -31,6 +31,7 @@ FUSED_GATES_BUILD = 5787  # PR 14158 (June 2025): gated activations are one oper
 VALUE_INDEX_BUILD = 6072  # PR 14959 (August 2025): cells are written by index; b6209 prints it
 IK_HALF_MASK_BUILD = 4100  # ik_llama.cpp 4e24d48e6 (October 2025, 3907; tags of a fork with logs run ahead by 180)
 IK_SLOTS_ALONE_BUILD = 3953  # ik_llama.cpp 7978f0499 (November 2025): llama-server has no sequence of the prompt's own
+IK_PREDICTION_CACHE_BUILD = 4100  # ik_llama.cpp 1f072ab13 (October 2025, 3918): layers that are not used have no cache
 IK_CHUNKED_LATENT_BUILD = 4156  # ik_llama.cpp b85a2a50d (January 2026): heads of latent attention one part at a time
 FOUR_SLOTS_BUILD = 7400  # llama-server: four slots over one cache where -np is not given
 TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedding inputs, b7342 one
