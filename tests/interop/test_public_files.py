@@ -25,9 +25,9 @@ from vramwise.scenario import Scenario
 FOLDER = Path(__file__).with_name("public_files")
 MODEL = "meta-llama/Llama-3.1-8B"
 TABLES = ("axolotl", "llamafactory", "torchtune", "torchtitan", "litgpt", "llm-foundry", "trl", "nemo-rl",
-          "agilerl", "accelerate", "deepspeed", "training-arguments")  # fmt: skip
+          "agilerl", "accelerate", "deepspeed", "training-arguments", "llamafactory-v1")  # fmt: skip
 WITHOUT_MODEL = ("accelerate", "deepspeed")
-NESTED = ("torchtune", "torchtitan", "litgpt", "llm-foundry", "nemo-rl", "agilerl")
+NESTED = ("torchtune", "torchtitan", "litgpt", "llm-foundry", "nemo-rl", "agilerl", "llamafactory-v1")
 
 
 def cases(*kinds: str) -> list[Any]:
@@ -52,7 +52,7 @@ def test_a_public_configuration_becomes_its_scenario(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name, table in case.get("beside", {}).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(json.dumps(table), "utf-8")
     file = tmp_path / case.get("name", "run.yaml")
     file.write_text(json.dumps(case["settings"]), "utf-8")

@@ -38,8 +38,8 @@ RECORD = Framework(
     package="llamafactory",
     newest="0.9.5",
     commands=(
-        Command("llamafactory", "llamafactory-cli", ("train",), example="llamafactory-cli train"),
-        Command("llamafactory", "lmf", ("train",)),
+        Command("llamafactory", "llamafactory-cli", ("train", "sft", "dpo", "rm"), example="llamafactory-cli train"),
+        Command("llamafactory", "lmf", ("train", "sft", "dpo", "rm")),
     ),
     image="hiyouga/llamafactory:latest",  # README.md, docker/docker-cuda
     defaults=DEFAULTS,

@@ -58,6 +58,12 @@ def _is_llamafactory(table: Table) -> bool:
     return "model_name_or_path" in table and any(key in table for key in own) and "chat_template" not in table
 
 
+def _is_llamafactory_v1(table: Table) -> bool:
+    """Neither a model's config nor one of ms-swift's has these."""
+    own = ("train_dataset", "dist_config", "peft_config", "kernel_config", "model_class")
+    return isinstance(table.get("model"), str) and any(key in table for key in own)
+
+
 def _is_ms_swift(table: Table) -> bool:
     own = ("tuner_type", "train_type", "sft_type", "rlhf_type", "tuner_backend", "swift_version")
     return any(key in table for key in own) and any(key in table for key in ("model", "model_id_or_path"))
@@ -127,6 +133,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
          "--deepspeed={}"),
+    Kind("llamafactory-v1", "a configuration of LLaMA-Factory's second version",  # ff6d4d12e src/llamafactory/v1
+         _is_llamafactory_v1, ("USE_V1=1", "llamafactory-cli", "STAGE", "{}"), (), "--model={}",
+         program=stages.of_llamafactory_v1),
     Kind("ms-swift", "a configuration of ms-swift",  # 4.6 arguments/base_args
          _is_ms_swift, ("swift", "sft", "{}"), (), "--model={}", "--deepspeed={}",
          stages.of_ms_swift),

@@ -38,6 +38,13 @@ def of_trl(given: Given, words: Words) -> Filled:
     return _with(words, "STAGE", stage), f"taken as trl {stage} by {why}"
 
 
+def of_llamafactory_v1(given: Given, words: Words) -> Filled:
+    """The command says what is trained; of the file only its name and the settings of preferences do."""
+    parts = given.name.lower().replace("-", "_").replace(".", "_").split("_")
+    stage = "dpo" if "dpo" in parts or "pref_loss" in given.table else "rm" if {"rm", "reward"} & {*parts} else "sft"
+    return _with(words, "STAGE", stage), f"taken as {stage}" if stage != "sft" else ""
+
+
 def of_torchtune(given: Given, words: Words) -> Filled:
     recipe = _torchtune(given)
     return _with(words, "RECIPE", recipe), f"the recipe is taken as {recipe}"

@@ -7,16 +7,18 @@ launcher.py (as many processes as GPUs, or NPROC_PER_NODE).
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch import llamafactory_v1
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
-from vramwise.interop.launch.model_facts import config_of
-from vramwise.interop.launch.options import Options, whole_number
+from vramwise.interop.launch.model_facts import config_of, last_layers
+from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.values import fraction, whole_in
 
 _RANK, _LENGTH, _FROZEN_BUT = 8, 2048, 2
+_OF_V1 = ("sft", "dpo", "rm")
 _METHODS = ("lora", "freeze", "full")
 _OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw", "use_muon": "muon",
                "use_adam_mini": "adam_mini"}  # fmt: skip
@@ -24,6 +26,8 @@ _OPTIMIZERS = {"use_galore": "galore_adamw", "use_apollo": "apollo_adamw", "use_
 
 def read(start: Start) -> Launch:
     """The scenario of a LLaMA-Factory command. Raises UsageError or SourceError for what cannot be read."""
+    if start.program in _OF_V1 or start.environment.get("USE_V1", "").lower() in ("1", "true", "y"):
+        return llamafactory_v1.read(start, llamafactory_v1.tables_of(start.words))
     options = Options(("llamafactory", "trainer"), "LLaMA-Factory")
     options.read_words(start.words if start.is_script else start.words[1:])
     read_overrides(options)
@@ -98,16 +102,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
 
 
 def _layers(options: Options, model: str) -> list[str]:
-    """Names of what trains: the last layers, or with a negative number the first, or their modules."""
-    text = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
-    count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
-    config = config_of(model)
-    total = whole_in(config, "num_hidden_layers", 0) or whole_in(config, "n_layer", 0)
-    if not total or abs(count) > total or not count:
-        raise UsageError(f"freeze_trainable_layers {count}: the model has {total} layers")
-    chosen = range(total - count, total) if count > 0 else range(-count)
-    modules = [name for name in options.several("freeze_trainable_modules") if name != "all"] or [""]
-    return [f".{layer}.{module}" for layer in chosen for module in modules]
+    asked = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
+    return last_layers(asked, options.several("freeze_trainable_modules"), config_of(model))
 
 
 def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:

@@ -1,10 +1,12 @@
-"""What a training command leaves to the model's own config: its type, and the dtype of its checkpoint."""
+"""What a training command leaves to the model's own config: its type, its layers, and the dtype of its checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import UsageError, VramwiseError
+from vramwise.interop.launch.options import whole_number
+from vramwise.interop.launch.values import whole_in
 
 
 def config_of(model: str) -> Mapping[str, object]:
@@ -28,3 +30,14 @@ def loaded_dtype(model: str) -> str:
 def model_type(model: str) -> str:
     """The transformers model type, empty where it is not known here."""
     return str(config_of(model).get("model_type", ""))
+
+
+def last_layers(text: str, named: Sequence[str], config: Mapping[str, object]) -> list[str]:
+    """Names of what trains: the last layers, or with a negative number the first, or their modules."""
+    count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
+    total = whole_in(config, "num_hidden_layers", 0) or whole_in(config, "n_layer", 0)
+    if not total or abs(count) > total or not count:
+        raise UsageError(f"freeze_trainable_layers {count}: the model has {total} layers")
+    chosen = range(total - count, total) if count > 0 else range(-count)
+    modules = [name for name in named if name != "all"] or [""]
+    return [f".{layer}.{module}" for layer in chosen for module in modules]
