@@ -229,3 +229,17 @@ def test_more_devices_than_llama_cpp_has_room_for_are_refused(engine: str) -> No
     assert serve(LLAMA, 16, engine=engine).ranks
     with pytest.raises(ScenarioError, match=r"num_gpus: .* takes at most 16 GPUs, got 9,007,199,254,740,991"):
         serve(LLAMA, 2**53 - 1, engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("ubatch", "context", "bound", "printed_mib", "masks_mib", "hidden_mib"),
+    [(256, 32768, None, 4466.00, 32, 14), (1024, 163840, 1024, 5088.02, 640, 56)],
+)
+def test_ik_without_flash_attention_holds_as_many_heads_scores_as_it_may(
+    ubatch: int, context: int, bound: int | None, printed_mib: float, masks_mib: int, hidden_mib: int
+) -> None:
+    """Pull requests 235 and 237 (DeepSeek-R1, -mla 2): a GPU of 15 with four copies of masks and hidden states."""
+    settings = {"variant": "ik_llama.cpp", "engine_version": "b3576", "gguf_quant": "Q4_K_M", "mla_attn": 2}
+    sizes = {"n_ctx": context, "n_batch": ubatch, "n_ubatch": ubatch, "flash_attn": False, "attn_max_b": bound}
+    found = serve(DEEPSEEK, 1, **settings, **sizes).quantities["compute_buffer"].expected / MIB
+    assert found - masks_mib == pytest.approx(printed_mib - 4 * (masks_mib + hidden_mib), abs=3)

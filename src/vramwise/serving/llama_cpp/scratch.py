@@ -24,6 +24,7 @@ from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.tensors import gguf_tensors
 from vramwise.serving.llama_cpp.settings import (
     FUSED_GATES_BUILD,
+    IK_BOUND_SCORES_BUILD,
     IK_CHUNKED_LATENT_BUILD,
     IK_HALF_MASK_BUILD,
     VALUE_INDEX_BUILD,
@@ -181,10 +182,13 @@ def _latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
 def _ik_latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
     """-mla 2 and 3 with flash attention: keys and values of every head in f16, those of some heads in f32 at a time
     (-amb MiB bounds them), the latent in f32, queries and residual. Since January 2026 no more than the heads at hand
-    are unpacked at once; a run whose version is not stated is charged for all of them. Other modes are not counted.
+    are unpacked at once; a run whose version is not stated is charged for all of them. Flash attention of other modes
+    is not counted.
     """
-    if not plan.flash or plan.latent not in (2, 3):
-        return 0 if plan.flash else 4 * u * s.heads * n + 16 * u * s.hidden
+    if not plan.flash:
+        return _ik_scores(plan, s, latent, u, n)
+    if plan.latent not in (2, 3):
+        return 0
     nope = latent.key - latent.rope
     at_once = _heads_at_once(s.heads, (nope + latent.value) * n * 4, plan)
     unpacked = 2 * (latent.key + latent.value) * n
@@ -195,6 +199,21 @@ def _ik_latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
         return at_once * (raw + 2 * (nope + latent.value + latent.rope) * n) + joined
     queries = 4 * u * (s.heads * (latent.key + latent.rope) + s.hidden + latent.query_rank)
     return s.heads * unpacked + at_once * raw + 4 * latent.rank * n + queries
+
+
+def _ik_scores(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
+    """Without flash attention: scores of as many heads as -amb allows (e787c0014, March 2025), what they give, which is
+    joined step by step, queries with and without position, and, but for -mla 1, which keeps it, the latent transposed.
+
+    Pull requests 235 and 237 print 4,466 and 5,088 MiB for a GPU with four copies of every input (128 and 2,560 MiB of
+    masks, 56 and 224 MiB of hidden states); the rest is this to within 2 MiB.
+    """
+    bound, size = plan.settings.attn_max_b or 0, 4 * u * s.heads * n // MIB
+    steps = min(-(-size // bound), s.heads) if 0 < bound < size and plan.build >= IK_BOUND_SCORES_BUILD else 1
+    given = latent.rank * (2 if steps > 1 else 1)
+    a_head = latent.rank + latent.rope + (latent.key - latent.rope) + given
+    transposed = 0 if plan.latent == 1 else 2 * latent.rank * n
+    return 4 * u * (s.heads * a_head + -(-s.heads // steps) * n) + transposed
 
 
 def _heads_at_once(heads: int, bytes_a_head: int, plan: Plan) -> int:

@@ -29,6 +29,7 @@ AUTO_FLASH_BUILD = 6325  # flash attention on where it is supported (logs of b73
 OWN_RUNNER_BUILD = 7342  # stands for the runners that ollama had of its own before v0.30.0
 FUSED_GATES_BUILD = 5787  # PR 14158 (June 2025): gated activations are one operation with an output of its own
 VALUE_INDEX_BUILD = 6072  # PR 14959 (August 2025): cells are written by index; b6209 prints it
+IK_BOUND_SCORES_BUILD = 3576  # ik_llama.cpp e787c0014 (March 2025): -amb
 IK_HALF_MASK_BUILD = 4100  # ik_llama.cpp 4e24d48e6 (October 2025, 3907; tags of a fork with logs run ahead by 180)
 IK_SLOTS_ALONE_BUILD = 3953  # ik_llama.cpp 7978f0499 (November 2025): llama-server has no sequence of the prompt's own
 IK_PREDICTION_CACHE_BUILD = 4100  # ik_llama.cpp 1f072ab13 (October 2025, 3918): layers that are not used have no cache
