@@ -32,7 +32,7 @@ _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
 def estimate(
-    scenario: Scenario | Mapping[str, object] | str, *, replays: bool = True,
+    scenario: Scenario | Mapping[str, object] | str, *, replays: bool = True, limits: bool = True,
     site: str | os.PathLike[str] | Site | None = THE_USERS, **settings: object,
 ) -> Result:  # fmt: skip
     """The memory that a scenario takes: quantities, moments with their trees, verdict.
@@ -48,9 +48,10 @@ def estimate(
     notes say so.
 
     `replays`: whether a training step may be replayed on a model of torch's allocator, which takes 10 to
-    100 ms once reserved memory is read; else that is a calibrated ratio. `site`: the file of what runs on one's own
-    machines showed (`vramwise calibrate`); by default the user's own, where there is one, and None for none. What it
-    changed stands in the result's `site` and its notes.
+    100 ms once reserved memory is read; else that is a calibrated ratio. `limits`: whether a training's answer has
+    `max_batch` and `max_seq`, which are searched for when they are read, by ten replays and more. `site`: the file of
+    what runs on one's own machines showed (`vramwise calibrate`); by default the user's own, where there is one, and
+    None for none. What it changed stands in the result's `site` and its notes.
     """
     if isinstance(scenario, str):
         from vramwise.scenario.keywords import scenario_of
@@ -62,7 +63,7 @@ def estimate(
         scenario = Scenario.from_dict(scenario)
     scenario = on_this_machine(scenario)
     with using(site_in_use(site), scenario.driver) as force:
-        result = _estimate(scenario, replays=replays)
+        result = _estimate(scenario, replays=replays, limits=limits)
     if force is None:
         return result
     changed = tuple(one.to_dict() for one in force.found.values())
@@ -86,7 +87,7 @@ def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
     return result, dict(force.asked)
 
 
-def _estimate(scenario: Scenario, *, replays: bool) -> Result:
+def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Result:
     gpu, gpu_note = _gpu(scenario)
     if scenario.driver is not None:
         from vramwise.hardware.drivers import check_driver
@@ -101,7 +102,7 @@ def _estimate(scenario: Scenario, *, replays: bool) -> Result:
     else:
         if found.adapter is not None:
             scenario, said = _adapted(scenario, found.adapter)
-        result = _answer(scenario, model, found.origin, gpu, replays=replays)
+        result = _answer(scenario, model, found.origin, gpu, replays=replays, limits=limits)
         said = (*said, *model.file_notes)
     result = _beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, *said, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
@@ -289,11 +290,13 @@ def _device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
         yield "no card is named: fp8 weights are kept as on Hopper (compute capability 9.0); --gpu says which card"
 
 
-def _answer(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
+def _answer(
+    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool, limits: bool
+) -> Result:  # fmt: skip
     if scenario.task == "train":
         from vramwise.training import estimate_training
 
-        return estimate_training(scenario, model, source, gpu, replays=replays)
+        return estimate_training(scenario, model, source, gpu, replays=replays, limits=limits)
     if scenario.task != "load" and not _takes_text(model):
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from vramwise.serving import estimate_generate, estimate_load, estimate_serving

@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import multiprocessing
 import os
 import stat
 import time
@@ -10,14 +11,17 @@ import time
 import pytest
 
 from vramwise.cli import batch
-from vramwise.errors import SourceError, UnsupportedModelError
+from vramwise.cli.line_processes import answered_by
+from vramwise.cli.main import main
+from vramwise.errors import SourceError, UnsupportedModelError, VramwiseError
+from vramwise.estimation import estimate as real_estimate
 from vramwise.scenario import lines
 
 GOOD = {"model": "gpt2", "task": "load"}
 
 
 class FakeResult:
-    def __init__(self, scenario):
+    def __init__(self, scenario, *, limits=False):
         self.scenario = scenario
 
     def to_dict(self):
@@ -27,7 +31,7 @@ class FakeResult:
         return json.dumps(self.to_dict(), allow_nan=False)
 
 
-def estimate(scenario):
+def estimate(scenario, *, limits):
     if scenario.model == "odd":
         raise UnsupportedModelError("family not described yet")
     if scenario.model == "bug":
@@ -36,7 +40,8 @@ def estimate(scenario):
 
 
 def arguments(file, output=None):
-    return argparse.Namespace(file=str(file), output=None if output is None else str(output))
+    output = None if output is None else str(output)
+    return argparse.Namespace(file=str(file), output=output, limits=False, jobs=None)
 
 
 def jsonl(path, *rows):
@@ -140,7 +145,7 @@ def test_an_input_that_cannot_be_read(tmp_path, name):
 
 
 def test_nothing_half_written_is_left(tmp_path):
-    def interrupted(scenario):
+    def interrupted(scenario, *, limits):
         raise KeyboardInterrupt
 
     out = tmp_path / "out.jsonl"
@@ -228,7 +233,7 @@ def test_a_line_may_name_another_tools_file(tmp_path):
     file.write_text("base_model: gpt2\nmicro_batch_size: 4\nsequence_len: 128\n", "utf-8")
     seen = []
 
-    def kept(scenario):
+    def kept(scenario, *, limits):
         seen.append(scenario)
         return FakeResult(scenario)
 
@@ -240,3 +245,57 @@ def test_a_line_may_name_another_tools_file(tmp_path):
     assert (seen[0].train.micro_batch_size, seen[0].train.sequence_length, seen[0].gpu) == (2, 128, "4090")
     assert any("is a configuration of axolotl" in note for note in seen[0].notes)
     assert "No such file" in refused["error"]["message"]
+
+
+TRAINING = {
+    "model": "qwen2.5-0.5b", "task": "train", "gpu": "4090", "train": {"method": "lora", "sequence_length": 512},
+}  # fmt: skip
+
+
+def test_the_largest_sizes_are_looked_for_only_where_a_line_asks():
+    given = [TRAINING, {"id": "case", "scenario": TRAINING, "measured": {"max_seq": 1}}, GOOD]
+    numbered = [(number, json.dumps(line).encode()) for number, line in enumerate(given, 1)]
+
+    def quantities(**asked):
+        return [json.loads(one.text)["result"]["quantities"] for one in batch.answers(numbered, real_estimate, **asked)]
+
+    plain, case, load = quantities()
+    assert {"max_batch", "max_seq"} <= case.keys()
+    assert plain == {name: value for name, value in case.items() if name not in batch.LIMITS}
+    assert quantities(limits=True) == [case, case, load]
+
+
+def test_several_processes_give_the_same_lines_in_the_same_order(tmp_path, capsys):
+    rows = [{"model": "gpt2", "task": "load", "id": n} if n % 7 else b"{" for n in range(100)]
+    source = jsonl(tmp_path / "in.jsonl", *rows)
+    outs = []
+    for jobs in ("1", "2"):
+        outs.append(tmp_path / jobs)
+        assert main(["batch", str(source), "--jobs", jobs, "-o", str(outs[-1])]) == 0
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+    assert main(["batch", str(source), "--jobs", "0"]) == 2
+    assert "--jobs: expected a whole number from 1" in capsys.readouterr().err
+
+
+def stuck(line):
+    if line[0] == 9:
+        time.sleep(600)
+    return line[0]
+
+
+def test_processes_end_with_whoever_reads_their_answers():
+    answers = answered_by(2, ((number, b"") for number in range(1000)), stuck)
+    assert [next(answers) for _ in range(8)] == list(range(8))
+    mine = multiprocessing.active_children()
+    assert len(mine) == 2
+    answers.close()  # as a closed pipe does
+    assert not any(process.is_alive() for process in mine)
+
+
+def killed(line):
+    os.kill(os.getpid(), 9)
+
+
+def test_a_process_that_dies_is_one_clear_line():
+    with pytest.raises(VramwiseError, match="fewer --jobs"):
+        list(answered_by(1, iter([(1, b"")]), killed))

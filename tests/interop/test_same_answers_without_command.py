@@ -104,7 +104,7 @@ def test_every_way_of_asking_has_the_same_answer(name: str, tmp_path: Path, caps
     assert said(capsys, "estimate", "--scenario", str(file), "--json") == there
     lines = tmp_path / "jobs.jsonl"
     lines.write_text(json.dumps(scenario) + "\n", encoding="utf-8")
-    line = said(capsys, "batch", str(lines))
+    line = said(capsys, "batch", "--limits", str(lines))
     assert line["result"] == there
 
 

@@ -74,7 +74,7 @@ def _ways(scenario: dict[str, Any], folder: Path) -> Iterator[tuple[str, list[st
     yield "flags", ["estimate", *command_words(Scenario.from_dict(scenario)), "--json"]
     for suffix in ("toml", "yaml", "json"):
         yield suffix, ["estimate", "--scenario", str(folder / f"scenario.{suffix}"), "--json"]
-    yield "batch", ["batch", str(folder / "scenario.jsonl")]
+    yield "batch", ["batch", "--limits", str(folder / "scenario.jsonl")]
 
 
 def _printed(arguments: list[str]) -> dict[str, Any]:

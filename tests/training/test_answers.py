@@ -170,9 +170,9 @@ def test_batch_and_sequence_change_only_numbers(monkeypatch: pytest.MonkeyPatch)
 def test_it_is_the_estimate_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Model] = []
 
-    def spy(scenario: Any, model: Model, source: str, gpu: Any, *, replays: bool) -> Result:
+    def spy(scenario: Any, model: Model, source: str, gpu: Any, **asked: bool) -> Result:
         seen.append(model)
-        return estimate_training(scenario, model, source, gpu, replays=replays)
+        return estimate_training(scenario, model, source, gpu, **asked)
 
     monkeypatch.setattr("vramwise.training.answer.estimate_training", spy)
     assert answer(**LORA).model.source

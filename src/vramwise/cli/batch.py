@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from typing import BinaryIO, NamedTuple, Protocol
 
@@ -21,11 +21,18 @@ from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
 from vramwise.scenario.messages import shown
+from vramwise.site import chosen_site
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"
 LINES_BETWEEN_UPDATES = 50
 MOST_LINES_NAMED = 8
+MOST_JOBS = 512
+LIMITS = frozenset({"max_batch", "max_seq"})
+
+
+Line = tuple[int, bytes | None]
+"""A line with its number; None where it is longer than lines may be."""
 
 
 class Estimated(Protocol):
@@ -34,7 +41,10 @@ class Estimated(Protocol):
     def to_json(self) -> str: ...
 
 
-Estimate = Callable[[Scenario], Estimated]
+class Estimate(Protocol):
+    """`limits`: whether the largest batch and the longest sequence of a training are searched for."""
+
+    def __call__(self, scenario: Scenario, *, limits: bool) -> Estimated: ...
 
 
 class Answer(NamedTuple):
@@ -49,7 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="JSON Lines, one scenario or measured case a line; - is stdin")
     parser.add_argument("--offline", action="store_true", help="ask no hub: the catalog and caches alone")
     parser.add_argument("-o", "--output", metavar="OUT", help="write there, all at once when done (default: stdout)")
+    parser.add_argument(
+        "--jobs", metavar="N", help="answer with so many processes (1): the same lines in the same order, read ahead"
+    )
     add_site_arguments(parser)
+    parser.add_argument(
+        "--limits", action="store_true", help="search for max_batch and max_seq of every training too, which takes up "
+        "to ten times as long; else only of measured cases that name them",
+    )  # fmt: skip
     parser.add_argument(
         "--replay", action=argparse.BooleanOptionalAction, default=True,
         help="replay training steps for reserved memory and the verdict, as estimate does; without it a "
@@ -66,36 +83,70 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
         from vramwise.estimation import estimate as answered
 
         estimate = partial(answered, replays=args.replay)
+    jobs = _jobs(args.jobs)
+    answer = partial(_answer, estimate=estimate, limits=args.limits)
     count, bad = 0, []
     to_terminal = args.output is None and sys.stdout.isatty()
     with (
         _opened(args.file) as source,
         contextlib.nullcontext(sys.stdout) if args.output is None else written(args.output) as out,
         _progress(args.file, hidden=to_terminal) as advance,
+        contextlib.closing(_answered(_readable(source, args.file, advance), answer, jobs, args)) as answered_lines,
     ):
-        for answer in answers(_readable(source, args.file, advance), estimate):
-            out.write(answer.text)
+        for one in answered_lines:
+            out.write(one.text)
             if args.file == STANDARD_INPUT:
                 out.flush()
             count += 1
-            if not answer.ok:
-                bad.append(answer.number)
+            if not one.ok:
+                bad.append(one.number)
     _report(count, bad)
     return 0
 
 
-def answers(lines: Iterator[tuple[int, bytes | None]], estimate: Estimate) -> Iterator[Answer]:
-    """The answer to each numbered line, as it comes; a bad line is answered with its error."""
-    for number, line in lines:
-        yield _answer(number, line, estimate)
+def _jobs(given: str | None) -> int:
+    if given is None:
+        return 1
+    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= MOST_JOBS):
+        raise UsageError(f'--jobs: expected a whole number from 1 to {MOST_JOBS}, got "{clipped(given)}"')
+    return int(given)
 
 
-def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
+def _answered(
+    lines: Iterator[Line], answer: Callable[[Line], Answer], jobs: int, args: argparse.Namespace
+) -> Generator[Answer, None, None]:
+    """The answer to each line, by this process or by several."""
+    if jobs == 1:
+        yield from map(answer, lines)
+        return
+    from vramwise.cli.line_processes import answered_by
+
+    yield from answered_by(jobs, lines, partial(_at_site, answer, args.site, args.no_site))
+
+
+def _at_site(answer: Callable[[Line], Answer], site: str | None, no_site: bool, line: Line) -> Answer:
+    """The answer in a process that knows nothing yet of the site that the flags chose."""
+    with chosen_site(site, off=no_site):
+        return answer(line)
+
+
+def answers(
+    lines: Iterator[Line], estimate: Estimate, *, limits: bool = False
+) -> Iterator[Answer]:  # fmt: skip
+    """The answer to each numbered line, as it comes; a bad line is answered with its error.
+
+    `limits`: trainings have `max_batch` and `max_seq` too, and not only where a measured case names one of them.
+    """
+    return map(partial(_answer, estimate=estimate, limits=limits), lines)
+
+
+def _answer(numbered: Line, *, estimate: Estimate, limits: bool) -> Answer:
+    number, line = numbered
     name: str | int = number
     try:
         document = parse_line(line)
         name = _id(document, number)
-        result = estimate(_asked(document)).to_json()
+        result = estimate(_asked(document), limits=limits or _names_limits(document)).to_json()
         return Answer(number, True, f'{{"id":{json.dumps(name)},"result":{result}}}\n')
     except VramwiseError as error:
         kind, message = type(error).__name__, str(error)
@@ -107,6 +158,12 @@ def _answer(number: int, line: bytes | None, estimate: Estimate) -> Answer:
 def _asked(document: dict[str, object]) -> Scenario:
     """The scenario of a line: its own, or that of the `file` it names."""
     return _of_file(document) if isinstance(document.get("file"), str) else Scenario.from_dict(_scenario_of(document))
+
+
+def _names_limits(document: Mapping[str, object]) -> bool:
+    """Whether the line is a measured case of the largest batch or the longest sequence."""
+    measured = document.get("measured")
+    return isinstance(measured, Mapping) and not LIMITS.isdisjoint(measured)
 
 
 def _id(document: Mapping[str, object], number: int) -> str | int:
@@ -151,7 +208,7 @@ def _json(value: dict[str, object]) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def _readable(source: BinaryIO, name: str, advance: Callable[[int], None]) -> Iterator[tuple[int, bytes | None]]:
+def _readable(source: BinaryIO, name: str, advance: Callable[[int], None]) -> Iterator[Line]:
     """The numbered lines of the input; what fails while reading is the input's fault, not the output's."""
     lines = numbered_lines(source)
     while True:

@@ -28,14 +28,15 @@ __all__ = ["estimate_training"]
 
 
 def estimate_training(
-    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool = True
+    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool = True, limits: bool = True
 ) -> Result:
     """Memory of one training step on the rank that needs most.
 
     Quantities are bytes of one GPU: `peak_allocated` and `peak_reserved` as torch counts them, `nvidia_smi` with
     the CUDA context and NCCL, `total_needed` without fragmentation. Raises `ScenarioError` for settings that
-    contradict the model. Without `replays` reserved memory is a calibrated ratio everywhere.
+    contradict the model. Without `replays` reserved memory is a calibrated ratio everywhere; without `limits` neither
+    the largest micro-batch nor the longest sequence is searched for.
     """
     from vramwise.training.answer import estimate_training as answer
 
-    return answer(scenario, model, source, gpu, replays=replays)
+    return answer(scenario, model, source, gpu, replays=replays, limits=limits)

@@ -64,8 +64,10 @@ def fullest_rank(job: Job, card_bytes: int | None) -> Fullest:
     return Fullest(rank, moments, found, counters.workspace_node(job.gpu, job.train, job.model), outside)
 
 
-def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool) -> Result:
-    """Memory of one training step on the rank that needs most (see `vramwise.training`)."""
+def estimate_training(
+    scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool, limits: bool
+) -> Result:  # fmt: skip
+    """Memory of one training step on the rank that needs most (see `vramwise.training`); `limits`: the largest too."""
     job = job_of(scenario, model, gpu)
     model = job.model
     card = room_of(scenario, gpu)
@@ -102,8 +104,9 @@ def estimate_training(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
     fits = verdict is not None and verdict.headroom_bytes >= 0
     answered = _Late(job, rank, moments, outside, generating, room, fits)
-    late = {} if room is None else _limits(job, room, outside, workspace, generating, replays=play is not None)
-    late |= _speed(job)
+    late = _speed(job)
+    if room is not None and limits:
+        late = _limits(job, room, outside, workspace, generating, replays=play is not None) | late
     return Result(
         scenario=replace(scenario, train=_as_told(job)).to_dict(),
         model=ModelFacts(

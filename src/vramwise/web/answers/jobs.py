@@ -149,12 +149,18 @@ def _split(text: str) -> list[str]:
 
 
 def batch(body: Body) -> dict[str, Any]:
-    """`{"lines": [scenario, …]}` or `{"text"}` of JSON Lines: `{"answers": [{"id", "result"} or {"id", "error"}]}`."""
+    """`{"lines": [scenario, …]}` or `{"text"}` of JSON Lines: `{"answers": [{"id", "result"} or {"id", "error"}]}`.
+
+    `limits`: trainings are answered with `max_batch` and `max_seq` too, which takes up to ten times as long.
+    """
     from vramwise.cli.batch import answers
     from vramwise.estimation import estimate
 
-    only(body, "lines", "text")
-    return {"answers": [json.loads(one.text) for one in answers(_lines(body), estimate)]}
+    only(body, "lines", "text", "limits")
+    limits = body.get("limits", False)
+    if not isinstance(limits, bool):
+        raise UsageError("limits: expected true or false")
+    return {"answers": [json.loads(one.text) for one in answers(_lines(body), estimate, limits=limits)]}
 
 
 def _lines(body: Body) -> Iterator[tuple[int, bytes | None]]:
