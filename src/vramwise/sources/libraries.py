@@ -78,9 +78,13 @@ def component_weights(config: Mapping[str, object], files: RangedFiles) -> Store
     if not names:
         return None
     found = [(name, stored_weights(files, _entry(name, files))) for name in names]
-    tensors = tuple(replace(one, name=f"{name}/{one.name}") for name, weights in found for one in weights.tensors)
-    count = sum(weights.num_files for _, weights in found)
-    return StoredWeights(files.name, tensors, count, all(weights.is_whole for _, weights in found))
+    named = [
+        (place < len(weights.tensors) - weights.unread_files, replace(one, name=f"{name}/{one.name}"))
+        for name, weights in found for place, one in enumerate(weights.tensors)
+    ]  # fmt: skip
+    tensors = tuple(one for was_read in (True, False) for told, one in named if told is was_read)
+    count, unread = (sum(getattr(one, key) for _, one in found) for key in ("num_files", "unread_files"))
+    return StoredWeights(files.name, tensors, count, all(weights.is_whole for _, weights in found), unread)
 
 
 def left_out(config: Mapping[str, object], files: RangedFiles) -> str:
