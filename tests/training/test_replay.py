@@ -191,3 +191,19 @@ def test_the_largest_batch_is_the_same_whichever_is_asked_for(batch: int) -> Non
     result = estimate({"model": "Qwen/Qwen2.5-3B-Instruct", "task": "train", "gpu": "rtx-4090", "train": train})
     assert result.verdict is not None
     assert (result.quantities["max_batch"].expected, result.verdict.fits) == (8, batch <= 8)
+
+
+SMALL_LLAMA = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 8,
+               "num_attention_heads": 8, "vocab_size": 32000}  # fmt: skip
+
+
+def test_steps_of_one_length_count_once_settled_and_steps_of_several_lengths_each() -> None:
+    """A card that was full once gives back what was free: later steps of the same length need less."""
+    train = {"optimizer": "adamw", "checkpointing": "none", "precision": "bf16", "sequence_length": 2048,
+             "micro_batch_size": 2, "framework": "transformers"}  # fmt: skip
+    asked = job({"model": SMALL_LLAMA, "task": "train", "train": train})
+    batch = (asked.model, asked.structure, 2, 2048, asked.accumulates, WORKSPACE)
+    card = int(replay(*batch).reserved * 0.99)
+    settled, every = replay(*batch, card), replay(*batch, card, (2048,) * 3)
+    assert settled.wanted == every.wanted == 0
+    assert settled.reserved < every.reserved <= card

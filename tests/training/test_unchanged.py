@@ -75,3 +75,12 @@ def test_experts_in_one_tensor_stay_wide_under_qlora_and_the_ways_out_are_named(
     assert "leaves it in 16 bits" not in about(MIXTRAL, "experts", method="qlora", quantize_experts=True)
     assert "leaves it in 16 bits" not in about(MIXTRAL, "experts", method="qlora", framework="unsloth")
     assert not about(MIXTRAL, "adapters skip", method="qlora", framework_version="transformers 4.57")
+
+
+TWICE = "full checkpointing computes the forward pass of every layer twice"
+
+
+def test_full_checkpointing_says_what_it_costs_in_time() -> None:
+    assert TWICE in notes(LLAMA, checkpointing="full")
+    assert f"{TWICE}; it is on in torchtune's recipes" in notes(LLAMA, checkpointing="full", framework="torchtune")
+    assert not about(LLAMA, TWICE, checkpointing="none") and not about(LLAMA, TWICE, checkpointing="selective")
