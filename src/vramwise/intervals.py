@@ -67,7 +67,7 @@ def around(name: str, quantity: Quantity, cell: str, unit: Any, certain: Any = 0
         asked[name] = Asked(cell, float(unit), float(unit), float(below), float(above), float(certain))
     low, high = quantity.expected - hypotenuse(below, reach.below * unit), hypotenuse(above, reach.above * unit)
     least = min(quantity.expected, max(0, certain))
-    return Quantity(max(least, round(low)), quantity.expected, round(quantity.expected + high))
+    return Quantity.around(max(least, low), quantity.expected, quantity.expected + high)
 
 
 def stretched(name: str, quantity: Quantity, cell: str, least: float) -> Quantity:
@@ -80,7 +80,7 @@ def stretched(name: str, quantity: Quantity, cell: str, least: float) -> Quantit
     if asked is not None:
         asked[name] = Asked(cell, below, above, 0.0, 0.0)
     low, high = quantity.expected - reach.below * below, quantity.expected + reach.above * above
-    return Quantity(max(0, round(low)), quantity.expected, round(high))
+    return Quantity.around(max(0, low), quantity.expected, high)
 
 
 @contextmanager

@@ -91,6 +91,11 @@ class Quantity:
     def exact(cls, value: int | float) -> Quantity:
         return cls(value, value, value)
 
+    @classmethod
+    def around(cls, low: float, expected: int | float, high: float) -> Quantity:
+        """Whole ends on their own sides of the expected value: floats above 2**53 are not that exact."""
+        return cls(min(round(low), expected), expected, max(round(high), expected))
+
     def to_dict(self) -> dict[str, Any]:
         if isinstance(self.expected, bool):
             return {"expected": self.expected}

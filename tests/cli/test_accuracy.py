@@ -38,8 +38,8 @@ def test_the_table(cases, capsys, monkeypatch):
     assert main(["accuracy", str(cases)]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[:2] == [
-        "engine   quantity   n   median   |median|   |p90|   worst   in interval    width",
-        "vllm     weights    2    −30.0       30.0    50.0   −50.0          50 %   23.3 %",
+        "engine   quantity   n   median   |median|   |p90|   worst   in interval   above    width",
+        "vllm     weights    2    −30.0       30.0    50.0   −50.0          50 %    50 %   23.3 %",
     ]
     assert "unusable: 1 line\n" in out
     assert "line 3: not JSON" in " ".join(out.split())

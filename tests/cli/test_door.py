@@ -51,7 +51,7 @@ def test_the_next_commands_can_be_copied_and_fit(arguments, code, capsys):
     assert found
     for words in found:
         assert words[:2] == ["vramwise", "estimate"]
-        assert json.loads(asked(capsys, *words[2:], "--json"))["verdict"]["word"] == "fits"
+        assert json.loads(asked(capsys, *words[2:], "--json"))["verdict"]["fits"]
 
 
 def test_full_is_what_task_train_alone_answers(capsys):
@@ -70,7 +70,7 @@ def test_an_8_gb_card_runs_an_8b_model_in_4_bits_and_fine_tunes_it_with_qlora(ca
     run, tune = screen[screen.index("run it") : screen.index("fine-tune it")], screen[screen.index("fine-tune it") :]
     assert re.search(r"16 bit +no: needs \d+\.\d\d GiB", run)
     assert re.search(r"4 bit +yes, context up to [\d,]{5,} \(llama\.cpp Q4_K_M\)", run)
-    assert re.search(r"QLoRA, checkpointing +yes, 1 × \d+ tokens", tune)
+    assert re.search(r"QLoRA, checkpointing +(yes|tight \(\d+ %\)), 1 × \d+ tokens", tune)
     assert re.search(r"full +1 × H100 80 GB", tune)
 
 
@@ -101,14 +101,14 @@ def test_where_nothing_fits_the_largest_of_the_family_stands_beside_it(capsys):
     screen = asked(capsys, "deepseek-v3", "--gpu", "4060", code=3)
     run, tune = (line for line in screen.splitlines() if line.startswith("of its family"))
     assert "run it: DeepSeek" in run
-    assert "fine-tune it: DeepSeek" in tune
+    assert "fine-tune it: deepseek" in tune.lower()
     assert re.search(r"train it +full +\d+ × H200 141 GB \(FSDP, checkpointing\)", screen)
 
 
 def test_experts_that_stay_in_16_bit_are_quantized_too_where_that_helps(capsys):
     door = json.loads(asked(capsys, "qwen3-30b-a3b", "--gpu", "5090", "--json"))
     qlora = door["fine_tune"][0]
-    assert qlora["verdict"] == "fits"
+    assert qlora["verdict"] != "does not fit"
     assert qlora["scenario"]["train"]["quantize_experts"] is True
 
 

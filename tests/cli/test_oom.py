@@ -79,7 +79,7 @@ def test_a_scenario_gives_full_estimates(log, tmp_path, capsys):
     assert head.split() == ["needs", "verdict", "cost"]
     assert rows
     for row in rows:
-        assert re.fullmatch(r"  \S.*? +\d+\.\d\d GiB   (fits|tight|does not fit) +\S.*", row)
+        assert re.fullmatch(r"  \S.*? +\d+\.\d\d GiB   (fits|tight, \d+ %|does not fit) +\S.*", row)
 
 
 CAUSES = {

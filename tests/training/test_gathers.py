@@ -223,11 +223,12 @@ def test_torchtitan_gave_the_head_a_unit_in_2025() -> None:
 
 
 def test_a_model_that_is_cut_in_host_memory_leaves_no_holes() -> None:
-    """The low end is that of host memory where nobody said it."""
+    """Where nobody said it, the low end reaches what host memory leads to."""
     table = {"model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100-80GB", "num_gpus": 2}
     on_gpu, on_host, unsaid = (
         estimate({**table, "train": {**QLORA, **said}}).quantities["peak_reserved"]
         for said in ({"cpu_ram_efficient_loading": False}, {"cpu_ram_efficient_loading": True}, {})
     )
     assert on_gpu.expected - on_host.expected > 1.5e9
-    assert (unsaid.low, unsaid.expected, unsaid.high) == (on_host.low, on_gpu.expected, on_gpu.high)
+    assert (unsaid.expected, unsaid.high) == (on_gpu.expected, on_gpu.high)
+    assert on_host.low < unsaid.low < min(on_gpu.low, on_host.expected)

@@ -36,7 +36,7 @@ def test_peaks_of_its_own_table(model: str, changed: dict[str, Any], printed: fl
     """Lightning-AI/litgpt config_hub/finetune/README.md; the last is the fp16 and bf16 copy of a large output layer."""
     found = step(model, "litgpt 0.4, bitsandbytes 0.42.0", **changed).quantities["peak_allocated"]
     assert found.expected == pytest.approx(printed * GB, rel=0.005)
-    assert (found.high - found.low) / found.expected == pytest.approx(0.06, rel=0.01)  # workspaces have their own
+    assert found.low < printed * GB < found.high
 
 
 def test_inputs_of_the_last_step_linger_with_old_bitsandbytes_only() -> None:

@@ -109,11 +109,12 @@ def test_traced_steps(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def whole_weights() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Measured cases on one GPU and under DDP."""
+    """Measured cases whose GPUs hold whole weights: one GPU, DDP, ZeRO stages 1 and 2."""
     for path in sorted(CASES.glob("training*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             case = json.loads(line)
-            if case["scenario"].get("train", {}).get("fsdp", "none") == "none":
+            train = case["scenario"].get("train", {})
+            if train.get("fsdp", "none") == "none" and train.get("zero_stage") != 3:
                 yield case["id"], case["scenario"]
 
 

@@ -134,7 +134,8 @@ def _counters(estimated: Result | None, measured: Result, on_cpu: bool) -> list[
 def without_workspaces(estimated: Result) -> Quantity:
     """The peak of tensors alone, as on a CPU, with what of the interval is not the workspaces'.
 
-    The estimate adds distances to the ends as squares do, so they are taken away in the same manner.
+    The estimate adds distances to the ends as squares do, so they are taken away in the same manner; what is left is
+    a share of the whole peak, and the same share of the tensors.
     """
     left_out = OUTSIDE_TENSORS | WORKSPACES
     size = max((_sum(_parts(phase.components, left_out)) or 0 for phase in estimated.phases), default=0)
@@ -142,9 +143,10 @@ def without_workspaces(estimated: Result) -> Quantity:
     spaces = [n for phase in estimated.phases for n in phase.components.children if n.name in WORKSPACES]
     below = max((node.bytes - node.low for node in spaces), default=0)
     above = max((node.high - node.bytes for node in spaces), default=0)
-    low = size - math.sqrt(max(0, (peak.expected - peak.low) ** 2 - below**2))
-    high = size + math.sqrt(max(0, (peak.high - peak.expected) ** 2 - above**2))
-    return Quantity(min(size, max(0, round(low))), size, max(size, round(high)))
+    share = size / max(1, peak.expected)
+    low = size - share * math.sqrt(max(0, (peak.expected - peak.low) ** 2 - below**2))
+    high = size + share * math.sqrt(max(0, (peak.high - peak.expected) ** 2 - above**2))
+    return Quantity.around(max(0, low), size, high)
 
 
 def _estimated_phase(estimated: Result | None, name: str, left_out: frozenset[str]) -> Mapping[str, int] | None:

@@ -63,18 +63,27 @@ class Reached:
     def is_sure(self) -> bool:
         return self.result.verdict is not None and self.result.verdict.word == "fits"
 
+    @property
+    def probability(self) -> float:
+        return 0.0 if self.result.verdict is None else self.result.verdict.probability
+
+
+Enough = Callable[[Reached], bool]
+
 
 def combinations(
-    scenario: Scenario, estimate: Estimate, allowed: Allowed, most: int = MOST_ESTIMATES, seen: Seen = lambda n: None
+    scenario: Scenario, estimate: Estimate, allowed: Allowed, most: int = MOST_ESTIMATES, seen: Seen = lambda n: None,
+    enough: Enough = lambda reached: reached.is_sure,
 ) -> Iterator[Reached]:  # fmt: skip
     """Every scenario that is estimated, the one as asked first, then in the order of what its changes ask at least.
 
-    `allowed`: which changes may be made; `seen` is called with the number of estimates so far. Raises what the
-    estimate of the scenario as asked raises; changes that an engine or framework refuses are left out.
+    `allowed`: which changes may be made; `seen` is called with the number of estimates so far; `enough`: where no
+    further change is looked for. Raises what the estimate of the scenario as asked raises; changes that an engine or
+    framework refuses are left out.
     """
     first = Reached(scenario, estimate(scenario), (), 0)
     yield first
-    search = _Search(allowed)
+    search = _Search(allowed, enough)
     search.open(first)
     for number in range(1, most):
         waiting = search.next()
@@ -102,8 +111,8 @@ class _Waiting:
 class _Search:
     """What waits, what was met, and what fits: A* over sets of changes (Hart, Nilsson, Raphael 1968)."""
 
-    def __init__(self, allowed: Allowed) -> None:
-        self._allowed = allowed
+    def __init__(self, allowed: Allowed, enough: Enough) -> None:
+        self._allowed, self._is_enough = allowed, enough
         self._order = count()
         self._waiting: list[tuple[int, int, _Waiting]] = []
         self._met: set[Values] = set()
@@ -123,10 +132,11 @@ class _Search:
     def open(self, reached: Reached) -> None:
         """What one more change leads to waits; nothing where it is sure to fit, or all changes together save too
         little."""
-        if reached.is_sure:
+        if self._is_enough(reached):
             self._fitting.append(_values(reached.changes))
             self._enough = reached.weight if self._enough is None else self._enough
-        if reached.is_sure or "total_needed" not in reached.result.quantities:
+            return
+        if "total_needed" not in reached.result.quantities:
             return
         asked = Asked(reached.scenario, reached.result)
         changes = [change for change in changes_of(asked) if self._allowed(change) and _may_help(asked, change)]

@@ -78,11 +78,14 @@ def plan(
         searched += 1
         seen(searched)
 
+    def enough(one: Reached) -> bool:
+        return one.is_sure and _is_sure_enough(one, wishes)
+
     asked = answer(first)
     try:
-        for one in combinations(first, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count):
+        for one in combinations(first, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count, enough):
             reached.append(one)
-            if one.fits:
+            if one.fits and _is_sure_enough(one, wishes):
                 found.append(_option_of(one, wishes, pools))
                 if len(found) >= _MOST_FITS:
                     break
@@ -116,7 +119,7 @@ def _without_a_wish(scenario: Scenario, wishes: Wishes, seen: Seen) -> str:
     try:
         for name, fewer in relaxed(wishes):
             for one in combinations(scenario, answer, partial(_is_allowed, fewer), _MOST_RELAXED, seen):
-                if one.fits and _is_sure_enough(_option_of(one, fewer, ()), fewer):
+                if one.fits and _is_sure_enough(one, fewer):
                     return f"; without {name} it fits: {words_of(one.values)}"
     except KeyboardInterrupt:
         pass
@@ -147,7 +150,7 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
 # -- which of them, and in what order -----------------------------------------------------------------------
 
 
-def _is_sure_enough(option: Option, wishes: Wishes) -> bool:
+def _is_sure_enough(option: Option | Reached, wishes: Wishes) -> bool:
     return wishes.risk is None or option.probability >= 1 - wishes.risk
 
 

@@ -107,19 +107,19 @@ def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> 
 
 def widened(size: int, low: float, high: float) -> Quantity:
     """An interval around a size from relative ends."""
-    return Quantity(round(size * (1 + low)), size, round(size * (1 + high)))
+    return Quantity.around(size * (1 + low), size, size * (1 + high))
 
 
 def down_to(quantity: Quantity, smaller: int) -> Quantity:
     """A quantity that may also be a smaller one: the two distances below add up as squares do."""
     below = hypotenuse(quantity.expected - quantity.low, max(0, quantity.expected - smaller))
-    return Quantity(round(quantity.expected - below), quantity.expected, quantity.high)
+    return Quantity.around(quantity.expected - below, quantity.expected, quantity.high)
 
 
 def up_to(quantity: Quantity, larger: int) -> Quantity:
     """A quantity that may also be a larger one: the two distances above add up as squares do."""
     above = hypotenuse(quantity.high - quantity.expected, max(0, larger - quantity.expected))
-    return Quantity(quantity.low, quantity.expected, round(quantity.expected + above))
+    return Quantity.around(quantity.low, quantity.expected, quantity.expected + above)
 
 
 def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
@@ -129,7 +129,7 @@ def scaled(quantity: Quantity, ratio: Calibrated) -> Quantity:
         return Quantity.exact(0)
     below = hypotenuse(1 - quantity.low / quantity.expected, 1 - ratio.low / ratio.expected)
     above = hypotenuse(quantity.high / quantity.expected - 1, ratio.high / ratio.expected - 1)
-    return Quantity(round(expected * (1 - below)), round(expected), round(expected * (1 + above)))
+    return Quantity.around(expected * (1 - below), round(expected), expected * (1 + above))
 
 
 def plus(quantity: Quantity, *nodes: Node) -> Quantity:
@@ -137,7 +137,7 @@ def plus(quantity: Quantity, *nodes: Node) -> Quantity:
     expected = quantity.expected + sum(n.bytes for n in nodes)
     below = hypotenuse(quantity.expected - quantity.low, *(n.bytes - n.low for n in nodes))
     above = hypotenuse(quantity.high - quantity.expected, *(n.high - n.bytes for n in nodes))
-    return Quantity(round(expected - below), expected, round(expected + above))
+    return Quantity.around(expected - below, expected, expected + above)
 
 
 def no_less(quantity: Quantity, certain: int) -> Quantity:
