@@ -102,7 +102,7 @@ def test_where_nothing_fits_the_largest_of_the_family_stands_beside_it(capsys):
     run, tune = (line for line in screen.splitlines() if line.startswith("of its family"))
     assert "run it: DeepSeek" in run
     assert "fine-tune it: deepseek" in tune.lower()
-    assert re.search(r"train it +full +\d+ × H200 141 GB \(FSDP, checkpointing\)", screen)
+    assert re.search(r"train it +full +\d+ × H200 141 GB \(FSDP, checkpointing(, tight)?\)", screen)
 
 
 def test_experts_that_stay_in_16_bit_are_quantized_too_where_that_helps(capsys):
