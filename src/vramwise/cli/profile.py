@@ -13,13 +13,17 @@ from vramwise.files import write_file
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
 
-HELP = "read PyTorch profiler traces: compute, exposed communication, idle, kernels, tensor cores, collectives"
+HELP = "read traces of PyTorch, Nsight Systems, ROCm, JAX, Chakra: compute, exposed communication, idle, kernels"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Flags of the command."""
     parser.add_argument(
-        "traces", nargs="+", metavar="TRACE", help="*.pt.trace.json, .json.gz or .zip, or a folder with one file a rank"
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="*.pt.trace.json, .json.gz or .zip, *.sqlite (nsys export), *_results.db (rocpd), *.xplane.pb, "
+        "*.et (Chakra), or a folder with one file a rank",
     )
     parser.add_argument("--json", action="store_true", help="print every figure as JSON only, times in microseconds")
     parser.add_argument(

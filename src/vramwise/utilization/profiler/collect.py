@@ -24,11 +24,12 @@ from vramwise.utilization.profiler.recording import (
     Recording,
     StepMark,
 )
-from vramwise.utilization.profiler.stream import EventStream
+from vramwise.utilization.profiler.stream import EventStream, stream_of
 from vramwise.utilization.profiler.times import NS_PER_US, nanoseconds
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Arguments, Event
+    from vramwise.utilization.profiler.readers.rows import RowStream
 
 GPU_KINDS = {
     "kernel": KERNEL,
@@ -120,7 +121,7 @@ class Collector:
             elif event.name == MEMORY and event.args is not None:
                 self._take_memory(event, event.args)
 
-    def recording(self, stream: EventStream) -> Recording:
+    def recording(self, stream: EventStream | RowStream) -> Recording:
         """Everything that was taken, with the document's header."""
         import numpy as np
 
@@ -243,7 +244,7 @@ def read_trace(file: TraceFile, *, partial: bool = False) -> Recording:
     `partial` takes what a truncated file holds.
     """
     collector = Collector()
-    stream = EventStream(file.name, file.chunks(), partial=partial)
+    stream = stream_of(file, partial=partial)
     try:
         for batch in stream.batches():
             collector.take(batch)

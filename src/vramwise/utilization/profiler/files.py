@@ -15,6 +15,8 @@ from vramwise.units import KIB, MIB
 if TYPE_CHECKING:
     from zipfile import ZipInfo
 
+    from vramwise.utilization.profiler.readers.rows import RowStream
+
 CHUNK_BYTES = 128 * KIB
 """Text is handed on in pieces of about this size."""
 FREE_BYTES = 64 * MIB
@@ -22,22 +24,28 @@ FREE_BYTES = 64 * MIB
 GREATEST_RATIO = 200
 """Kineto's JSON shrinks 10 to 40 times; what shrinks more than this is not a trace."""
 MOST_FILES = 4096
+START_BYTES = 512
 GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
-SUFFIXES = (".json", ".json.gz", ".zip")
+SUFFIXES = (".json", ".json.gz", ".zip", ".sqlite", "_results.db", ".xplane.pb", ".et")
 
 
 class TraceFile(NamedTuple):
-    """One trace: what to call it, how large it is on disk, and its text, opened anew by each call of `chunks`."""
+    """One trace: what to call it, how large it is on disk, and its text, opened anew by each call of `chunks`.
+
+    A trace of another profiler has no text: `rows` gives its events (the argument: whether to take a cut-off file).
+    """
 
     name: str
     stored_bytes: int
     chunks: Callable[[], Iterator[bytes]]
+    rows: Callable[[bool], RowStream] | None = None
 
 
 def trace_files(paths: Iterable[str]) -> list[TraceFile]:
     """The traces that files and folders hold, folders in the order of their names.
 
-    A folder counts with its `*.json`, `*.json.gz` and `*.zip`, not with what its folders hold. Raises SourceError.
+    A folder counts with the files whose names end with one of SUFFIXES, not with what its folders hold.
+    Raises SourceError.
     """
     found: list[TraceFile] = []
     for text in paths:
@@ -61,14 +69,19 @@ def _in_file(path: Path) -> list[TraceFile]:
             raise SourceError(f"{_shown(path)}: {what}")
         stored = path.stat().st_size
         with open(path, "rb") as file:
-            magic = file.read(4)
+            magic = file.read(START_BYTES)
     except (OSError, ValueError) as error:
         raise SourceError(f"{_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
     if not stored:
         raise SourceError(f"{_shown(path)}: empty file")
-    if magic == ZIP_MAGIC:
+    if magic.startswith(ZIP_MAGIC):
         return _in_zip(path)
     compressed = magic.startswith(GZIP_MAGIC)
+    if not compressed and magic[:1] not in b"{[":
+        from vramwise.utilization.profiler.readers.recognized import other_traces
+
+        if (found := other_traces(path, magic)) is not None:
+            return found
     return [TraceFile(str(path), stored, lambda: _read(path, compressed))]
 
 

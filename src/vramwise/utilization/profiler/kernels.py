@@ -13,9 +13,10 @@ NOT_NAMED_NCCL = (
     "multimem_", "all_reduce_kernel", "one_shot_all_reduce", "two_shot_all_reduce", "cross_device_reduce",
     "quick_reduce", "quickreduce", "allreduce_fusion", "lamport", "nvshmem", "deep_ep::", "userbuffers", "msccl",
     "rccl", "oneccl", "all_gather_kernel", "reduce_scatter_kernel",
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
 """Words, in any case, of communication whose name does not begin with `nccl` or lacks Kernel: symmetric memory, vLLM's
-and AITER's all-reduce, FlashInfer's fused one, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL."""
+and AITER's all-reduce, FlashInfer's fused one, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL, XLA's operations on TPUs."""
 
 CATEGORIES = (
     ("embedding and indexing", "embedding Embedding index Index gather scatter bounds_check permute_"),

@@ -6,7 +6,7 @@ from array import array
 
 from vramwise.utilization.profiler.collect import Collector
 from vramwise.utilization.profiler.files import TraceFile
-from vramwise.utilization.profiler.stream import EventStream
+from vramwise.utilization.profiler.stream import stream_of
 
 MOST_POINTS = 5_000_000
 
@@ -33,6 +33,6 @@ def memory_points(file: TraceFile, *, partial: bool = False) -> list[MemoryPoint
     """The memory events of a trace by device. Raises SourceError for what is no trace."""
     found: dict[str, MemoryPoints] = {}
     collector = Collector(lambda device: found.setdefault(device, MemoryPoints(device)))
-    for batch in EventStream(file.name, file.chunks(), partial=partial).batches():
+    for batch in stream_of(file, partial=partial).batches():
         collector.take(batch)
     return list(found.values())

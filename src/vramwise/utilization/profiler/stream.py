@@ -23,6 +23,8 @@ from vramwise.utilization.profiler.decode import (
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Decoder, Event
+    from vramwise.utilization.profiler.files import TraceFile
+    from vramwise.utilization.profiler.readers.rows import RowStream
 
 BATCH_BYTES = 256 * KIB
 """Small enough to stay in a processor's cache: eight times as much takes a third longer."""
@@ -217,3 +219,8 @@ class EventStream:
     def _refuse_large(self, what: str, most: int) -> None:
         if len(self._buffer) > most:
             raise SourceError(f"{self.name}: {what} of more than {most // MIB} MiB: not a profiler trace")
+
+
+def stream_of(file: TraceFile, *, partial: bool = False) -> EventStream | RowStream:
+    """The events of a trace, whoever wrote it."""
+    return EventStream(file.name, file.chunks(), partial=partial) if file.rows is None else file.rows(partial)

@@ -1,0 +1,1 @@
+"""Traces of other profilers, as the events that Kineto would have written."""

@@ -1,0 +1,153 @@
+"""Traces of Nsight Systems, ROCm, JAX and Chakra give the figures that Kineto's trace of the same run gives."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import made_others
+import pytest
+from made_traces import document, text, two_steps
+
+from vramwise.cli.main import main
+from vramwise.errors import SourceError
+from vramwise.utilization.profiler.analysis import analyse
+from vramwise.utilization.profiler.collect import read_trace
+from vramwise.utilization.profiler.files import trace_files
+from vramwise.utilization.profiler.memory_points import memory_points
+
+
+def figures(path):
+    answer = analyse([read_trace(file) for file in trace_files([str(path)])])
+    return answer["ranks"]
+
+
+def refusal(path, **options) -> str:
+    with pytest.raises(SourceError) as error:
+        [read_trace(file, **options) for file in trace_files([str(path)])]
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.fixture
+def kineto(tmp_path):
+    path = tmp_path / "kineto.json"
+    path.write_bytes(text(document(two_steps())))
+    return figures(path)["0"]
+
+
+def made(tmp_path, kind):
+    path = tmp_path / f"a.{kind}"
+    if kind in ("nsys", "rocpd"):
+        return getattr(made_others, kind)(path)
+    path.write_bytes(made_others.xspace() if kind == "xplane" else made_others.chakra())
+    return path
+
+
+@pytest.mark.parametrize("kind", ["nsys", "rocpd", "xplane", "chakra"])
+def test_the_same_run_gives_the_same_figures(tmp_path, kineto, kind):
+    (found,) = figures(made(tmp_path, kind)).values()
+    assert found["classified"] == kineto["classified"]
+    assert found["categories"] == kineto["categories"]
+    assert [one["kind"] for one in found["collectives"]] == ["all-reduce"]
+    if kind != "chakra":  # which names no launches
+        assert found["idle_causes"] == kineto["idle_causes"]
+        assert found["orphans"] == 0
+    if kind in ("nsys", "xplane"):
+        assert found["steps"] == kineto["steps"]
+    gpus = {"nsys": "NVIDIA H100 80GB HBM3", "rocpd": "AMD Instinct MI300X"}
+    assert found["gpu"] == gpus.get(kind)
+
+
+def test_every_gpu_of_a_report_is_a_rank(tmp_path):
+    path = made_others.nsys(tmp_path / "node.sqlite", devices=(0, 1, 2))
+    ranks = figures(path)
+    assert list(ranks) == ["0", "1", "2"]
+    assert [one["all_events"]["gpu_events"] for one in ranks.values()] == [4, 4, 4]
+    assert ranks["1"]["orphans"] == 0
+    assert ranks["2"]["file"].endswith("node.sqlite:GPU 2, process 1002")
+    assert ranks["2"]["window"]["start_ns"] == 1_700_000_000_000_100_000
+
+
+def test_the_command_and_the_page_read_them(tmp_path, capsys):
+    path = made_others.nsys(tmp_path / "a.sqlite")
+    assert main(["profile", str(tmp_path)]) == 0
+    assert "NVIDIA H100 80GB HBM3" in capsys.readouterr().out
+    assert memory_points(trace_files([str(path)])[0]) == []
+
+
+def test_whole_graphs_count(tmp_path):
+    graph = """CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INTEGER, end INTEGER, deviceId INTEGER,
+        graphId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER);
+        INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (600000, 700000, 0, 1, 7, 8, 16777216000);"""
+    (found,) = figures(made_others.nsys(tmp_path / "a.sqlite", extra=graph)).values()
+    assert found["all_events"]["gpu_events"] == 5
+    assert any("traced as a whole" in one["name"] for one in found["kernels"])
+
+
+@pytest.mark.parametrize("kind", ["nsys", "rocpd", "xplane", "chakra"])
+def test_truncated_and_scrambled_files_are_one_line(tmp_path, kind):
+    whole = made(tmp_path, kind).read_bytes()
+    path = tmp_path / f"cut.{kind}"
+    for end in (17, 100, len(whole) // 3, len(whole) - 30):
+        path.write_bytes(whole[:end])
+        refusal(path)
+    for place in range(20, len(whole), max(1, len(whole) // 60)):
+        path.write_bytes(whole[:place] + b"\xff" * 9 + whole[place + 9 :])
+        try:
+            figures(path)
+        except SourceError as error:
+            assert "\n" not in str(error)  # noqa: PT017 - most scrambled bytes are names or times, and are read
+
+
+def test_partial_reads_what_a_cut_off_file_holds(tmp_path):
+    path = tmp_path / "a.et"
+    path.write_bytes(made_others.chakra()[:-10])
+    assert "--partial" in refusal(path)
+    recording = read_trace(trace_files([str(path)])[0], partial=True)
+    assert recording.truncated
+    assert len(recording.gpu) == 3
+
+
+def test_schemas_that_do_something_are_not_run(tmp_path):
+    """A view in place of a table, a table that calls functions, one that is virtual, and no profiler's tables."""
+    path = made_others.nsys(tmp_path / "view.sqlite")
+    base = sqlite3.connect(path)
+    base.executescript("""
+        ALTER TABLE NVTX_EVENTS RENAME TO hidden;
+        CREATE VIEW NVTX_EVENTS AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+            SELECT i AS start, i AS end, 'step 1' AS text, NULL AS textId, 0 AS globalTid FROM n;
+    """)
+    base.close()
+    (found,) = figures(path).values()
+    assert found["steps"] == []
+    path = made_others.nsys(tmp_path / "generated.sqlite")
+    base = sqlite3.connect(path)
+    base.executescript("""
+        DROP TABLE StringIds;
+        CREATE TABLE StringIds (id INTEGER, value TEXT AS (hex(zeroblob(100000))));
+        INSERT INTO StringIds (id) VALUES (1);
+    """)
+    base.close()
+    (found,) = figures(path).values()
+    assert [one["name"] for one in found["kernels"]] == ["unnamed"]
+    path = tmp_path / "other.sqlite"
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE bookmarks (url TEXT)")
+    base.commit()
+    base.close()
+    assert "no profiler's tables" in refusal(path)
+    assert "bookmarks" in refusal(path)
+
+
+def test_wrong_types_are_left_out_and_said(tmp_path):
+    extra = """INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES ('soon', NULL, 0, 1, 7, 5, 16777216000, 0, 0);
+        INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (9e300, x'00', 0, 1, 'a', 'b', 16777216000, 'c', 77);"""
+    (found,) = figures(made_others.nsys(tmp_path / "a.sqlite", extra=extra)).values()
+    assert found["all_events"]["gpu_events"] == 4
+    assert found["window"]["left_out"] == {"GPU events without a time": 2}
+
+
+def test_a_simulators_trace_is_told_from_a_recorded_one(tmp_path):
+    path = tmp_path / "a.et"
+    path.write_bytes(made_others.chakra(timed=False))
+    assert "without times" in refusal(path)
