@@ -150,6 +150,7 @@ def test_records_and_the_usual_row_follow_the_lengths_that_are_stated():
         halves = [longest[round(len(longest) * (1 - 0.5**k))] for k in (1, 2, 3)]
         assert record_lengths(2048, samples, batch) == (*(pytest.approx(one, rel=0.03) for one in halves), 2048)
     assert usual_length(2048, {"mean": 300, "maximum": 900}, 4) == 300
+    assert usual_length(2048, {"mean": 1, "spread": 10**9, "maximum": 2048}, 10**18) == 2048
     assert usual_length(2048, {"fixed": 512}, 4) == usual_length(2048, None, 4) == 2048
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 
 RECORDS = 4  # of 30 lengths in random order so many are longer than all before them (1 + 1/2 + … + 1/30)
 _POINTS = 64  # at which a mean is taken
+_NEAREST_TO_ONE = math.nextafter(1.0, 0.0)
 
 
 def record_lengths(limit: int, samples: Mapping[str, int] | None, rows: int) -> tuple[int, ...]:
@@ -46,11 +47,11 @@ def _rows_above(samples: Mapping[str, int] | None, rows: int, shares: tuple[floa
     return _quantiles(known["mean"], known["spread"], rows, shares)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _quantiles(mean: int, spread: int, rows: int, shares: tuple[float, ...]) -> tuple[int, ...]:
     from statistics import NormalDist  # no estimate without such lengths needs it
 
     variance = math.log1p((spread / mean) ** 2)
     of_logarithms = NormalDist(math.log(mean) - variance / 2, math.sqrt(variance))
-    longest = ((1 - share) ** (1 / rows) for share in shares)
+    longest = (min((1 - share) ** (1 / rows), _NEAREST_TO_ONE) for share in shares)
     return tuple(max(1, round(math.exp(of_logarithms.inv_cdf(one)))) for one in longest)
