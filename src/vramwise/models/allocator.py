@@ -91,11 +91,12 @@ class CachingAllocator:
 
     def take(self, size: int, stream: int = 0) -> Block:
         """A block of at least `size` bytes from a stream's pools. Raises NoRoomError when the card is full."""
-        size = max(ROUNDING, -(-size // ROUNDING) * ROUNDING)
+        size = -(-size // ROUNDING) * ROUNDING or ROUNDING
         is_small = size <= SMALL_SIZE
-        if stream not in self._pools:
-            self._pools[stream] = [], []
-        free = self._pools[stream][not is_small]
+        pools = self._pools.get(stream)
+        if pools is None:
+            pools = self._pools[stream] = [], []
+        free = pools[not is_small]
         place = bisect_left(free, (size, -1))
         if place < len(free):
             block = free.pop(place)[2]
@@ -106,17 +107,19 @@ class CachingAllocator:
             self._reserve(block.size)
         rest = block.size - size
         if rest >= ROUNDING if is_small or self.expandable else rest > SMALL_SIZE:
-            piece = self._block(rest, free)
-            piece.before, piece.after = block, block.after
-            if block.after is not None:
-                block.after.before = piece
+            self._made = number = self._made + 1
+            piece, after = Block(rest, number, free), block.after
+            piece.before, piece.after = block, after
+            if after is not None:
+                after.before = piece
             elif self.expandable:
                 self._ends[id(free)] = piece
             block.after, block.size = piece, size
-            insort(free, (rest, piece.number, piece))
+            insort(free, (rest, number, piece))
         block.used = True
-        self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.allocated = allocated = self.allocated + block.size
+        if allocated > self.peak_allocated:
+            self.peak_allocated = allocated
         return block
 
     def free(self, block: Block) -> None:

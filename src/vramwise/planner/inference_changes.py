@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from vramwise.engines import PLAIN, Engine, engine_named
 from vramwise.errors import VramwiseError
@@ -82,6 +82,14 @@ def loading_changes(asked: Asked) -> Iterator[Change]:
         yield from _of_files(asked)
     else:
         yield from _of_weights(asked, engine)
+
+
+CHANGES: Mapping[str, Callable[[Asked], Iterator[Change]]] = {
+    "serve": serving_changes,
+    "generate": generation_changes,
+    "load": loading_changes,
+}
+"""Every single change that may help, by the scenario's task."""
 
 
 def _advice(asked: Asked) -> list[dict[str, str]]:

@@ -8,12 +8,6 @@ from dataclasses import replace
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate as estimated
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
-from vramwise.planner.inference_changes import (
-    generation_changes,
-    loading_changes,
-    serving_changes,
-    serving_combinations,
-)
 from vramwise.planner.training_changes import training_changes, training_combinations, with_kernels_of_the_card
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
@@ -26,23 +20,26 @@ MOST_ESTIMATES = 12
 LEAST_SAVING = 0.02  # of the need; a smaller one is no help
 
 Estimate = Callable[[Scenario], Result]
-_CHANGES = {
-    "train": training_changes,
-    "serve": serving_changes,
-    "generate": generation_changes,
-    "load": loading_changes,
-}
 
 
 def changes_of(asked: Asked) -> Iterator[Change]:
     """Every single change that may help, by the scenario's task."""
-    return _CHANGES[asked.scenario.task](asked)
+    if asked.scenario.task == "train":
+        return training_changes(asked)
+    from vramwise.planner.inference_changes import CHANGES
+
+    return CHANGES[asked.scenario.task](asked)
 
 
-_COMBINATIONS: dict[str, Callable[[Asked], Iterator[Change]]] = {
-    "train": training_combinations,
-    "serve": serving_combinations,
-}
+def _combinations_of(asked: Asked) -> Iterator[Change]:
+    """Several changes at once; none where the task has no such."""
+    if asked.scenario.task == "train":
+        return training_combinations(asked)
+    if asked.scenario.task != "serve":
+        return iter(())
+    from vramwise.planner.inference_changes import serving_combinations
+
+    return serving_combinations(asked)
 
 
 @record
@@ -152,8 +149,7 @@ def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
 
 def _combined(asked: Asked, estimate: Estimate) -> list[Suggestion]:
     """The mildest combination that makes it fit, where the task has any."""
-    made = _COMBINATIONS.get(asked.scenario.task)
-    for change in made(asked) if made is not None else ():
+    for change in _combinations_of(asked):
         suggestion = _estimated(asked, change, estimate)
         if suggestion is not None and _rank(suggestion.verdict) < _rank(asked.result.verdict):
             return [suggestion]

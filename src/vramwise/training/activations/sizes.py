@@ -34,7 +34,6 @@ from vramwise.training.activations.fp8 import with_fp8_products
 from vramwise.training.activations.loss import logits_held, with_loss
 from vramwise.training.activations.shared_streams import shared_streams
 from vramwise.training.activations.shared_weights import Parts, parts_of_gradients
-from vramwise.training.activations.softmax_inputs import with_softmax_inputs
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.memo import Memo
@@ -254,6 +253,8 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
+        from vramwise.training.activations.softmax_inputs import with_softmax_inputs
+
         forward = with_softmax_inputs(forward)
     forward = with_context_parallel(forward, train)
     if train.sequence_parallel:

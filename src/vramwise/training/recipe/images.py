@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from vramwise.errors import ScenarioError, UnsupportedModelError, clipped
 from vramwise.models.execution import Images
-from vramwise.models.images import ImageTokens, image_tokens
 from vramwise.models.model import Model
 from vramwise.training.recipe.towers import cuts_towers
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from vramwise.models.images import ImageTokens
 
 DEFAULT_SIZE = "1024x1024"
 _SIZE = re.compile(r"(\d{1,6})\s*[x×]\s*(\d{1,6})", re.IGNORECASE)
@@ -62,6 +65,8 @@ def images_note(train: ResolvedTrain, model: Model) -> str:
 
 
 def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
+    from vramwise.models.images import image_tokens
+
     size = train.image_size or DEFAULT_SIZE
     match = _SIZE.fullmatch(size.strip())
     if match is None:

@@ -166,12 +166,12 @@ class _Replay:
 
     def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
         """`given`: places that are filled already, so that nothing is allocated for them."""
-        take = self.memory.take
+        take, drop = self.memory.take, self.memory.drop
         for place, size in lines:
             if size == RELEASED:
                 held = table[place]
                 if held is not None:
-                    self.memory.drop(held)
+                    drop(held)
             elif place not in given or table[place] is None:
                 table[place] = Held(take(sizes[size]))
 
