@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--top", type=int, default=10, metavar="N", help="kernels to list (%(default)s)")
     parser.add_argument("--steps", action="store_true", help="also print one row a profiler step")
+    parser.add_argument(
+        "--critical-path",
+        nargs="?",
+        const="",
+        metavar="STEP",
+        help="also print what holds up a step, over all ranks, and what a faster part would save (the median step)",
+    )
     parser.add_argument("--memory", action="store_true", help="also print the allocator's memory over time")
     parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
     words = "write a timeline strip, bars and memory per rank"
@@ -46,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     from vramwise.cli.screens.progress import counted
-    from vramwise.utilization.profiler.analysis import analyse
+    from vramwise.utilization.profiler.analysis import analyse, critical_path_of
     from vramwise.utilization.profiler.collect import read_trace
     from vramwise.utilization.profiler.files import trace_files
 
@@ -59,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     if args.compat:
         return _compatible(recordings, as_json=args.json)
     answer = analyse(recordings, top=args.top)
+    if args.critical_path is not None:
+        answer["critical_path"] = critical_path_of(recordings, args.critical_path)
     if args.plot:
         from vramwise.utilization.profiler.picture import picture
 
@@ -68,8 +77,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile import definition_lines, profile_lines
+    from vramwise.cli.screens.profile_path import path_lines
 
-    show(definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory))
+    lines = (
+        definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory)
+    )
+    show([*lines, *path_lines(answer.get("critical_path"))])
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import collective_table, collectives
+from vramwise.utilization.profiler.critical_path import critical_path
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
@@ -34,6 +35,11 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
     found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
     together = across({label: each for label, each in found.items() if len(ranks[label]["all_events"]) > 1})
     return {"schema": SCHEMA, "ranks": ranks, "across": None if together is None else together.to_dict()}
+
+
+def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[str, Any] | None:
+    """The critical path of one step through all ranks, as `--critical-path --json` has it."""
+    return critical_path(dict(zip(rank_labels(recordings), recordings, strict=True)), step)
 
 
 def rank_labels(recordings: Sequence[Recording]) -> list[str]:

@@ -16,7 +16,8 @@ NOT_NAMED_NCCL = (
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
 """Words, in any case, of communication whose name does not begin with `nccl` or lacks Kernel: symmetric memory, vLLM's
-and AITER's all-reduce, FlashInfer's fused one, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL, XLA's operations on TPUs."""
+and AITER's all-reduce, FlashInfer's fused one, NVSHMEM, DeepEP, Transformer Engine's user buffers, MSCCL, RCCL; XLA's
+operations on TPUs."""
 
 CATEGORIES = (
     ("embedding and indexing", "embedding Embedding index Index gather scatter bounds_check permute_"),

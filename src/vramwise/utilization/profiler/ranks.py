@@ -59,7 +59,7 @@ def across(by_rank: Mapping[str, list[Collective]]) -> Across | None:
     if len(by_rank) < 2:
         return None
     sequenced = all(one.sequence is not None for found in by_rank.values() for one in found)
-    tables = {rank: _keyed(found, sequenced) for rank, found in by_rank.items()}
+    tables = {rank: keyed(found, sequenced) for rank, found in by_rank.items()}
     counts = {rank: _counts(found) for rank, found in by_rank.items()}
     shared = set.intersection(*(set(table) for table in tables.values()))
     if not sequenced:
@@ -86,7 +86,8 @@ def across(by_rank: Mapping[str, list[Collective]]) -> Across | None:
     )
 
 
-def _keyed(found: list[Collective], sequenced: bool) -> dict[tuple[str, str, int], Collective]:
+def keyed(found: list[Collective], sequenced: bool) -> dict[tuple[str, str, int], Collective]:
+    """Each collective by group, kind and its number: the sequence number, else the place among its like."""
     keyed: dict[tuple[str, str, int], Collective] = {}
     seen: dict[tuple[str, str], int] = {}
     for one in found:
