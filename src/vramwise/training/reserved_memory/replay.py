@@ -47,12 +47,14 @@ class Replayed:
     """Largest allocated bytes, and the most reserved in the last step, workspaces of the libraries included.
 
     Where lengths vary it is the most that any step reserved.
-    `wanted`: bytes of the segment that did not fit on the card any more; 0 where everything did.
+    `wanted`: bytes of the segment that did not fit on the card any more; 0 where everything did. `was_full`: whether
+    one did not fit at first; where none did, the step is that on a card without limit.
     """
 
     allocated: int
     reserved: int
     wanted: int = 0
+    was_full: bool = False
 
 
 def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
@@ -144,7 +146,8 @@ class _Replay:
                 self._step(is_first=step == 0)
         except NoRoomError as full:
             wanted = full.wanted
-        return Replayed(memory.peak_allocated, memory.reserved if wanted else memory.peak_reserved, wanted)
+        reserved = memory.reserved if wanted else memory.peak_reserved
+        return Replayed(memory.peak_allocated, reserved, wanted, memory.was_full)
 
     def _of_length(self, sequence: int) -> None:
         self.axes = step_axes(self.model, self.train, self.batch, sequence)

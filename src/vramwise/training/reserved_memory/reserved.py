@@ -136,9 +136,12 @@ class Play:
 
 
 def played(play: Play, room: int | None) -> Replayed:
-    """The replay where torch can reserve `room` bytes."""
-    found = play(None)
-    return found if room is None or found.reserved <= room else play(room)
+    """The replay where torch can reserve `room` bytes; the verdict and the limits of a nearly full card know it too."""
+    found = play(room)
+    if room is None or not found.was_full:
+        return found
+    unlimited = play(None)
+    return unlimited if unlimited.reserved <= room else found
 
 
 def is_nearly_full(allocated: float, room: int) -> bool:
