@@ -7,6 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING
 
+from vramwise.cli.profile_ways import HELP as RUN_HELP
+from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import UsageError
 from vramwise.files import write_file
 
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also print what holds up a step, over all ranks, and what a faster part would save (the median step)",
     )
     parser.add_argument("--memory", action="store_true", help="also print the allocator's memory over time")
+    parser.add_argument("--run", metavar="ARGS", help=RUN_HELP)
     parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
     words = "write a timeline strip, bars and memory per rank"
     parser.add_argument("--plot", "--picture", metavar="FILE.svg", help=words)
@@ -68,6 +71,8 @@ def run(args: argparse.Namespace) -> int:
     answer = analyse(recordings, top=args.top)
     if args.critical_path is not None:
         answer["critical_path"] = critical_path_of(recordings, args.critical_path)
+    if args.run is not None:
+        answer["ways"] = ways_of(answer, args.run)
     if args.plot:
         from vramwise.utilization.profiler.picture import picture
 
@@ -82,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     lines = (
         definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory)
     )
-    show([*lines, *path_lines(answer.get("critical_path"))])
+    show([*lines, *path_lines(answer.get("critical_path")), *way_lines(answer.get("ways"))])
     return 0
 
 
