@@ -46,7 +46,7 @@ def _in_database(path: Path) -> list[TraceFile]:
             raise SourceError(f"{database.name}: no profiler's tables in this SQLite file ({tables}); {KNOWN}")
         gpus = nsys.processes(database) if module is nsys else rocpd.agents(database)
     if not gpus:
-        raise SourceError(f"{database.name}: no GPU event in this file: record with nsys profile --trace=cuda,nvtx")
+        raise SourceError(f"{database.name}: no GPU event in this file: was it recorded without the GPU?")
     if len(gpus) > MOST_GPUS:
         raise SourceError(f"{database.name}: more than {MOST_GPUS:,} GPUs and processes")
     size = path.stat().st_size
