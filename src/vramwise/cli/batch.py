@@ -107,7 +107,7 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
 def _jobs(given: str | None) -> int:
     if given is None:
         return 1
-    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= MOST_JOBS):
+    if not (given.isascii() and given.isdecimal() and len(given) < 9 and 1 <= int(given) <= MOST_JOBS):
         raise UsageError(f'--jobs: expected a whole number from 1 to {MOST_JOBS}, got "{clipped(given)}"')
     return int(given)
 
