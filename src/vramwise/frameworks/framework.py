@@ -200,6 +200,8 @@ class Framework:
     """What starts it; a script of one's own is read as Trainer's."""
     image: str = ""
     """The container's image that its makers publish for NVIDIA's cards, with the tag of the newest version."""
+    image_runs: str = ""
+    """The tool in it whose configuration starts a training; empty: the framework itself."""
     image_lacks: Mapping[str, str] = field(default_factory=dict)
     """Packages that are not in it, and the key of a scenario that asks for them."""
     defaults: tuple[Default, ...] = ()

@@ -61,6 +61,7 @@ RECORD = Framework(
     ),
     # TRL's: .github/workflows/docker-build.yml, whose docker/trl/Dockerfile installs trl[liger,peft,vlm]
     image="huggingface/trl:latest",
+    image_runs="trl",
     image_lacks={"zero_stage": "deepspeed", "quantization": "bitsandbytes"},
     defaults=DEFAULTS,
     as_run=_as_run,

@@ -89,9 +89,9 @@ def as_its_trainer_does(scenario: Scenario) -> Scenario:
 
 
 def _trainer(scenario: Scenario) -> Tool:
-    """The program that the Job starts: the framework's own, TRL for Trainer's."""
-    names = {"transformers": "trl"}
-    return tool_named(names.get(scenario.train.framework, scenario.train.framework), "train")
+    """The program that the Job starts: the framework's own, or what its image has in its place."""
+    framework = framework_named(scenario.train.framework)
+    return tool_named(framework.image_runs or framework.name, "train")
 
 
 def _trainers_image(scenario: Scenario) -> str:

@@ -32,6 +32,7 @@ class Kind:
     deepspeed: str = ""
     program: Callable[[Given, stages.Words], stages.Filled] = field(default=stages.as_they_are)
     beside: bool = False
+    with_cloud: tuple[str, ...] = ()
 
 
 def _has(*keys: str) -> Callable[[Table], bool]:
@@ -129,7 +130,7 @@ _SCENARIO_TABLES = ("train", "serve", "generate", "load")
 KINDS: tuple[Kind, ...] = (
     Kind("axolotl", "a configuration of axolotl",  # 0.19 utils/schemas/config.py: required
          _has("base_model"), ("axolotl", "train", "{}"), ("-m", "axolotl.cli.train", "{}"), "--base_model={}",
-         "--deepspeed={}"),
+         "--deepspeed={}", with_cloud=("--cloud",)),
     Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
          "--deepspeed={}"),

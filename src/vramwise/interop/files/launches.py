@@ -111,11 +111,11 @@ def _configured(files: Sequence[tuple[Given, Kind]], model: str | None) -> Launc
         words, assumed = _words(*tool, accelerate, deepspeed, model)
         said += [assumed] if assumed else []
         if cloud is not None:
-            if tool[1].name != "axolotl":
+            if not tool[1].with_cloud:
                 raise UsageError(
                     f"{_named(cloud)} is {kinds.AXOLOTL_CLOUD.title}, not of {tool[1].title}: leave out one"
                 )
-            words += ["--cloud", cloud.path]
+            words += [*tool[1].with_cloud, cloud.path]
     return _read(words, said)
 
 

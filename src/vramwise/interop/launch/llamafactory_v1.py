@@ -20,7 +20,6 @@ from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.values import fraction, whole_in
 
 _ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash"}
-_BACKENDS = ("fsdp2", "deepspeed")
 
 
 def read(start: Start, tables: list[Mapping[str, object]]) -> Launch:
@@ -54,19 +53,25 @@ def read(start: Start, tables: list[Mapping[str, object]]) -> Launch:
 
 
 def _sharding(options: Options) -> Sharding:
-    from vramwise.interop.launch.launchers import Launcher
-
     name = options.first("dist_config.name")
     if name is None:
         return Sharding()
     if name not in _BACKENDS:
         raise UsageError(f'dist_config.name "{clipped(name)}" is not counted here: expected {" or ".join(_BACKENDS)}')
-    if name == "deepspeed":
-        asked = Options(("trainer",), "DeepSpeed")
-        asked.give("deepspeed", options.first("dist_config.config_file"))
-        found = sharding_of(asked, Launcher())
-        found.settings["framework"] = "deepspeed"
-        return found
+    return _BACKENDS[name](options)
+
+
+def _of_deepspeed(options: Options) -> Sharding:
+    from vramwise.interop.launch.launchers import Launcher
+
+    asked = Options(("trainer",), "DeepSpeed")
+    asked.give("deepspeed", options.first("dist_config.config_file"))
+    found = sharding_of(asked, Launcher())
+    found.settings["framework"] = "deepspeed"
+    return found
+
+
+def _of_fsdp(options: Options) -> Sharding:
     found = Sharding()
     replicas = options.number("mp_replicate_size") or 1
     found.settings |= {"fsdp": "hybrid-shard" if replicas > 1 else "full-shard", "fsdp_version": 2}
@@ -75,6 +80,9 @@ def _sharding(options: Options) -> Sharding:
     if options.is_on("dist_config.offload_params"):
         found.settings |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     return found
+
+
+_BACKENDS = dict((("fsdp2", _of_fsdp), ("deepspeed", _of_deepspeed)))
 
 
 def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
@@ -144,7 +152,7 @@ def _stage(start: Start, options: Options, train: dict[str, object]) -> tuple[di
 def _precision(options: Options, train: dict[str, object]) -> dict[str, object]:
     """Where all train fp32 weights, which FSDP 2 computes with in bf16; beside adapters the checkpoint's own dtype."""
     half = options.is_on("bf16", default=True)
-    if train["framework"] == "deepspeed":
+    if "zero_stage" in train:
         return {"precision": "bf16-master" if half else "fp32"}
     if train["method"] in ("lora", "qlora"):
         return {"precision": "bf16", "lora_dtype": "fp32"}
