@@ -35,7 +35,7 @@ def test_a_later_start_is_expected_and_a_first_one_lies_inside() -> None:
     """61.65 GiB where compiled graphs were loaded, 60.85 where they were not."""
     found = cache(AWQ, kv_cache_dtype="fp8_e4m3")
     assert found.expected / GIB == pytest.approx(61.65, rel=0.005)
-    assert found.low <= 60.85 * GIB
+    assert found.low <= 60.855 * GIB  # as printed, with two digits
 
 
 @pytest.mark.parametrize("settings", [{"enforce_eager": True}, {"engine_version": "0.15.1"}])

@@ -61,6 +61,9 @@ def test_a_card_of_all_cards_is_taken(page, address):
 def test_two_scenarios_side_by_side_differ_by_terms_that_add_up(page, address):
     shown(page, address, TUNING, "compare")
     page.click('[data-focus="keep"]')
+    page.wait_for_function(
+        "() => location.hash.includes('with=') && document.querySelector('.sides [data-path=\"difference\"]')"
+    )
     page.fill("#train-micro_batch_size", "2")
     page.keyboard.press("Tab")
     page.wait_for_function(
