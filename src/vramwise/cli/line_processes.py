@@ -62,9 +62,6 @@ def _end_with_parent() -> None:
 
 def _end(pool: ProcessPoolExecutor) -> None:
     """End the processes at once: those that nobody waits for may still be at a line that takes seconds."""
-    processes = list((pool._processes or {}).values())
-    pool.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
+    for process in list((pool._processes or {}).values()):
         process.terminate()
-    for process in processes:
-        process.join()
+    pool.shutdown(cancel_futures=True)  # its thread collects them: two who wait for one process may both miss its end
