@@ -170,6 +170,34 @@ def test_ranks_are_matched_and_the_late_one_is_named(tmp_path):
     assert together["worst_skew_us"] == 80
 
 
+@pytest.mark.parametrize("named", ["by ranks", "by number"])
+def test_a_late_rank_of_a_group_is_named_though_other_groups_do_not_wait(tmp_path, named):
+    """Ranks 0 to 2 and 3 to 5 are groups of their own; 4 is late by 80 µs of 100, the others arrive together."""
+    recordings = []
+    for rank in (0, 1, 2, 3, 4):  # the trace of rank 5 is missing
+        group = rank // 3
+        stated = {"Process Group Name": "tp", "Process Group Ranks": f"[{3 * group}, {3 * group + 1}, {3 * group + 2}]"}
+        arrival = 180 if rank == 4 else 100
+        said = stated if named == "by ranks" else {"Process Group Name": str(group)}
+        said |= {"Collective name": "allreduce", "Group size": 3}
+        events = [on_gpu(ALL_REDUCE, 300 * i + arrival, 200 - arrival, i, stream=20, **said, Seq=i) for i in range(3)]
+        recordings.append(recorded(tmp_path, document(events, rank=rank), f"r{rank}.json"))
+    together = analyse(recordings)["across"]
+    assert (together["matched_collectives"], together["unmatched_collectives"]) == (6, 0)
+    assert together["stragglers"] == ["4"]
+    assert together["transfer_us"] == 3 * 100 + 3 * 20
+    assert [one["waiting_us"] for one in together["ranks"].values()] == [0, 0, 0, 240, 0]
+
+
+def test_two_groups_of_one_name_are_not_matched_with_each_other(tmp_path):
+    said = {"Collective name": "allreduce", "Group size": 2, "Process Group Name": "tp"}
+    events = [on_gpu(ALL_REDUCE, 100, 100, 1, stream=20, **said, Seq=1)]
+    assert (
+        analyse([recorded(tmp_path, document(events, rank=rank), f"r{rank}.json") for rank in range(4)])["across"]
+        is None
+    )
+
+
 def test_without_msgspec_the_same_figures(tmp_path, monkeypatch):
     value = document([*two_steps(), on_gpu("x}, {y", 510.125, 1.5, 9)])
     fast = rank_figures(recorded(tmp_path, value))

@@ -301,6 +301,9 @@ def _fraction(value: object) -> float:
 def _collective(row: int, args: Arguments) -> CollectiveRecord:
     known = {name: _whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size", "sequence")}
     sizes = {name: None if value == ABSENT else value for name, value in known.items()}
-    words = {name: value if isinstance(value := getattr(args, name), str) else None for name in ("collective", "dtype")}
+    words = {
+        name: value if isinstance(value := getattr(args, name), str) else None
+        for name in ("collective", "dtype", "members")
+    }
     group = args.group if isinstance(args.group, str | int) else None
     return CollectiveRecord(row=row, group=None if group is None else str(group), **sizes, **words)  # type: ignore[arg-type]

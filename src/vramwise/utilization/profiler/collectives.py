@@ -45,10 +45,14 @@ DTYPE_BYTES = {
 
 
 class Collective(NamedTuple):
-    """One communication kernel. `num_bytes` is what nccl-tests calls the size; None where the trace says nothing."""
+    """One communication kernel. `num_bytes` is what nccl-tests calls the size; None where the trace says nothing.
+
+    `members`: the ranks of the group as the trace writes them; groups that share no rank may share a name.
+    """
 
     kind: str
     group: str
+    members: str
     sequence: int | None
     group_size: int | None
     start: int
@@ -80,6 +84,7 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
             Collective(
                 kind=_kind(recording.names[events.name[row]], record),
                 group=record.group if record and record.group else "",
+                members=record.members if record and record.members else "",
                 sequence=record.sequence if record else None,
                 group_size=record.group_size if record else None,
                 start=int(events.start[row]),

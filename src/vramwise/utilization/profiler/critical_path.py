@@ -25,7 +25,7 @@ from vramwise.utilization.profiler.collectives import collectives
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, percent
 from vramwise.utilization.profiler.kernels import own_class
 from vramwise.utilization.profiler.launches import launch_times
-from vramwise.utilization.profiler.ranks import keyed
+from vramwise.utilization.profiler.ranks import Key, keyed
 from vramwise.utilization.profiler.recording import ABSENT, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps
 from vramwise.utilization.profiler.times import NS_PER_US
@@ -104,7 +104,7 @@ class _Rank(NamedTuple):
     """One rank's step in a graph: its first point, and start, end and facts of its collectives by what matches them."""
 
     label: str
-    collectives: dict[tuple[str, str, int], tuple[int, int, str]]
+    collectives: dict[Key, tuple[int, int, str]]
 
 
 def critical_path(recordings: Mapping[str, Recording], step: str = "") -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ ARGUMENTS = {
     "group_size": "Group size",
     "dtype": "dtype",
     "group": "Process Group Name",
+    "members": "Process Group Ranks",
     "sequence": "Seq",
     "memory_bytes": "Bytes",
     "memory_total_allocated": "Total Allocated",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:  # a Protocol costs a quarter of a millisecond
         group_size: Any
         dtype: Any
         group: Any
+        members: Any
         sequence: Any
         memory_bytes: Any
         memory_total_allocated: Any

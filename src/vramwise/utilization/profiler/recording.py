@@ -78,6 +78,7 @@ class CollectiveRecord(NamedTuple):
     group_size: int | None
     dtype: str | None
     group: str | None
+    members: str | None
     sequence: int | None
 
 
