@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +11,7 @@ from itertools import islice
 from typing import TypeVar
 
 from vramwise.errors import VramwiseError
+from vramwise.processes import begin_process, end_processes
 
 Line = TypeVar("Line")
 A = TypeVar("A")
@@ -28,7 +26,7 @@ def answered_by(processes: int, lines: Iterator[Line], answer: Callable[[Line], 
     Processes are started anew, not forked: the thread of a progress bar may hold a lock just then. Whatever ends the
     iteration (an interrupt, a closed pipe) ends them too. Raises VramwiseError where one of them dies.
     """
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), begin_process)
     waiting: deque[Future[list[A]]] = deque()
     try:
         while turn := list(islice(lines, LINES_A_TURN)):
@@ -40,28 +38,8 @@ def answered_by(processes: int, lines: Iterator[Line], answer: Callable[[Line], 
     except BrokenProcessPool:
         raise VramwiseError("a process that answered lines died (of too little memory?): try fewer --jobs") from None
     finally:
-        _end(pool)
+        end_processes(pool)
 
 
 def _answers(answer: Callable[[Line], A], lines: list[Line]) -> list[A]:
     return [answer(line) for line in lines]
-
-
-def _begin() -> None:
-    """What a process does first: interrupts are its parent's to answer, and it does not outlive that."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(1)
-
-
-def _end(pool: ProcessPoolExecutor) -> None:
-    """End the processes at once: those that nobody waits for may still be at a line that takes seconds."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
-    pool.shutdown(cancel_futures=True)  # its thread collects them: two who wait for one process may both miss its end

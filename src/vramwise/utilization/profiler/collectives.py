@@ -47,9 +47,11 @@ DTYPE_BYTES = {
 class Collective(NamedTuple):
     """One communication kernel. `num_bytes` is what nccl-tests calls the size; None where the trace says nothing.
 
-    `members`: the ranks of the group as the trace writes them; groups that share no rank may share a name.
+    `row`: its place among the recording's GPU events. `members`: the ranks of the group as the trace writes them;
+    groups that share no rank may share a name.
     """
 
+    row: int
     kind: str
     group: str
     members: str
@@ -82,6 +84,7 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
         record = facts.get(row)
         found.append(
             Collective(
+                row=row,
                 kind=_kind(recording.names[events.name[row]], record),
                 group=record.group if record and record.group else "",
                 members=record.members if record and record.members else "",

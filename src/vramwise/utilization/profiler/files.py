@@ -6,6 +6,8 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from glob import has_magic, iglob
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
@@ -24,6 +26,8 @@ FREE_BYTES = 64 * MIB
 GREATEST_RATIO = 200
 """Kineto's JSON shrinks 10 to 40 times; what shrinks more than this is not a trace."""
 MOST_FILES = 4096
+"""At once in memory; a folder of tables (`-o`) takes as many as there are."""
+MOST_ENTRIES = 2_000_000
 START_BYTES = 512
 GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
 SUFFIXES = (".json", ".json.gz", ".zip", ".sqlite", "_results.db", ".xplane.pb", ".et")
@@ -42,27 +46,45 @@ class TraceFile(NamedTuple):
 
 
 def trace_files(paths: Iterable[str]) -> list[TraceFile]:
-    """The traces that files and folders hold, folders in the order of their names.
+    """The traces that files, folders and patterns hold. Raises SourceError."""
+    found = trace_paths(paths)
+    _refuse_too_many(len(found), Path(found[0]).parent)
+    return [trace for path in found for trace in in_file(path)]
 
-    A folder counts with the files whose names end with one of SUFFIXES, not with what its folders hold.
-    Raises SourceError.
+
+def trace_paths(paths: Iterable[str]) -> list[str]:
+    """The files that are meant, folders and patterns (`*`, `**`) in the order of their names.
+
+    A folder counts with the files whose names end with one of SUFFIXES; without any, with those of its folders, as a
+    job has them that writes one folder a machine. Raises SourceError.
     """
-    found: list[TraceFile] = []
+    found: list[str] = []
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            inside = sorted(entry for entry in path.iterdir() if entry.name.endswith(SUFFIXES) and entry.is_file())
+            inside = _named_as_traces(path.iterdir()) or _named_as_traces(islice(path.rglob("*"), MOST_ENTRIES))
             if not inside:
                 raise SourceError(f"{_shown(path)}: no trace in this folder (expected {', '.join(SUFFIXES)})")
-            _refuse_too_many(len(inside), path)
-            for entry in inside:
-                found += _in_file(entry)
+            found += inside
+        elif has_magic(text) and not path.exists():
+            matching = sorted(
+                each for each in islice(iglob(text, recursive=True), MOST_ENTRIES) if Path(each).is_file()
+            )
+            if not matching:
+                raise SourceError(f"{_shown(path)}: no file matches this pattern")
+            found += matching
         else:
-            found += _in_file(path)
+            found.append(text)
     return found
 
 
-def _in_file(path: Path) -> list[TraceFile]:
+def _named_as_traces(entries: Iterable[Path]) -> list[str]:
+    return [str(entry) for entry in sorted(entries) if entry.name.endswith(SUFFIXES) and entry.is_file()]
+
+
+def in_file(name: str) -> list[TraceFile]:
+    """The traces of one file: some hold several ranks. Raises SourceError."""
+    path = Path(name)
     try:
         if not path.is_file():
             what = "no such file or folder" if not path.exists() else "not a file"
@@ -167,7 +189,9 @@ def _refuse_bomb(name: str, read: int, written: int) -> None:
 
 def _refuse_too_many(count: int, path: Path) -> None:
     if count > MOST_FILES:
-        raise SourceError(f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read at once")
+        raise SourceError(
+            f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read at once, more with -o FOLDER"
+        )
 
 
 def _shown(path: Path) -> str:

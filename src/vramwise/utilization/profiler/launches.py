@@ -66,7 +66,18 @@ def orphans(launched: Integers) -> int:
     return int((launched == ABSENT).sum())
 
 
-def idle_causes(events: GpuEvents, launched: Integers) -> IdleCauses:
+class Gaps(NamedTuple):
+    """Each gap in which no GPU event ran, in nanoseconds by cause, and when the event that ended it was launched."""
+
+    launched: Integers
+    length: Integers
+    cpu_late: Integers
+    launch_latency: Integers
+    waiting: Integers
+    unknown: Integers
+
+
+def idle_gaps(events: GpuEvents, launched: Integers) -> Gaps:
     """Every gap in which no GPU event ran, by the event that ended it."""
     import numpy as np
 
@@ -78,11 +89,24 @@ def idle_causes(events: GpuEvents, launched: Integers) -> IdleCauses:
     known = launch != ABSENT
     late = np.where(known, np.clip(launch - begins, 0, length), 0)
     in_gap = known & (launch > begins)
+    return Gaps(
+        launched=launch,
+        length=length,
+        cpu_late=late,
+        launch_latency=np.where(in_gap, length - late, 0),
+        waiting=np.where(known & ~in_gap, length, 0),
+        unknown=np.where(known, 0, length),
+    )
+
+
+def idle_causes(events: GpuEvents, launched: Integers) -> IdleCauses:
+    """The sums of `idle_gaps`."""
+    gaps = idle_gaps(events, launched)
     return IdleCauses(
-        gaps=len(begins),
-        idle=int(length.sum()),
-        cpu_late=int(late.sum()),
-        launch_latency=int((length - late)[in_gap].sum()),
-        waiting=int(length[known & ~in_gap].sum()),
-        unknown=int(length[~known].sum()),
+        gaps=len(gaps.length),
+        idle=int(gaps.length.sum()),
+        cpu_late=int(gaps.cpu_late.sum()),
+        launch_latency=int(gaps.launch_latency.sum()),
+        waiting=int(gaps.waiting.sum()),
+        unknown=int(gaps.unknown.sum()),
     )

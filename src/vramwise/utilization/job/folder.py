@@ -1,0 +1,154 @@
+"""The folder of a job: one part a trace, each there whole or not at all, and what could not be read beside them.
+
+    job.json                      which schema, and which release wrote it
+    parts/KEY/part.json           the trace: its path, size and time
+    parts/KEY/TABLE.parquet       the tables of `schema.TABLES`
+    failed/KEY.json               a trace that could not be read, and why
+
+A part is written beside its place and renamed, so a process that dies or a full disk leaves nothing that is read later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from vramwise import __version__
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
+from vramwise.files import read_at_most, shown_path, write_file
+from vramwise.units import MIB
+from vramwise.utilization.job.part import Rows
+from vramwise.utilization.job.schema import SCHEMA, TABLES
+
+ABOUT: Final = "job.json"
+LARGEST_ABOUT: Final = MIB
+UNWRITTEN: Final = ".unwritten"
+
+
+def imported(name: str) -> Any:
+    """A module of the extra `scale`. Raises VramwiseError in one sentence without it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise VramwiseError("the tables of a job need DuckDB and pyarrow: pip install 'vramwise[scale]'") from None
+
+
+def is_job(path: str | os.PathLike[str]) -> bool:
+    """Whether this is the folder of a job."""
+    return os.path.isfile(os.path.join(path, ABOUT)) and os.path.isdir(os.path.join(path, "parts"))
+
+
+class JobFolder:
+    """A folder of parts. Raises UsageError for one that holds something else, SourceError for another schema's."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.parts, self.failed = self.path / "parts", self.path / "failed"
+
+    def begin(self) -> None:
+        """Make it where it is not there yet."""
+        try:
+            if self.path.exists() and not is_job(self.path) and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise UsageError(f"-o {shown_path(str(self.path))}: expected a new folder, an empty one or a job's")
+            if is_job(self.path):
+                self.check()
+                return
+            self.parts.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise _unwritable(self.path, problem) from None
+        write_file(self.path / ABOUT, json.dumps({"schema": SCHEMA, "vramwise": __version__}) + "\n")
+
+    def check(self) -> None:
+        """Raises SourceError for a folder of another schema, or for none."""
+        about = _document(self.path / ABOUT)
+        if about.get("schema") != SCHEMA:
+            was = clipped(str(about.get("schema")), 20)
+            raise SourceError(
+                f"{shown_path(str(self.path))}: its tables have schema {was}, expected {SCHEMA}: read the traces again"
+            )
+
+    def has(self, trace: str) -> bool:
+        """Whether the part of this trace is there, of the file as it is now."""
+        with suppress(SourceError, OSError):
+            return _document(self.parts / key_of(trace) / "part.json") == _stamp(trace)
+        return False
+
+    def write(self, trace: str, tables: Mapping[str, Rows]) -> None:
+        """The part of one trace. Raises SourceError, with nothing half-written."""
+        key = key_of(trace)
+        unwritten = self.path / UNWRITTEN / f"{key}.{os.getpid()}"
+        try:
+            unwritten.mkdir(parents=True)
+            for table, rows in tables.items():
+                imported("pyarrow.parquet").write_table(arrow_table(table, rows), unwritten / f"{table}.parquet")
+            (unwritten / "part.json").write_text(json.dumps(_stamp(trace)), "utf-8")
+            shutil.rmtree(self.parts / key, ignore_errors=True)
+            unwritten.rename(self.parts / key)
+            (self.failed / f"{key}.json").unlink(missing_ok=True)
+        except OSError as problem:
+            raise _unwritable(self.path, problem) from None
+        finally:
+            shutil.rmtree(unwritten, ignore_errors=True)
+
+    def fail(self, trace: str, why: str) -> None:
+        """Keep that a trace could not be read."""
+        try:
+            self.failed.mkdir(exist_ok=True)
+            write_file(self.failed / f"{key_of(trace)}.json", json.dumps({"trace": trace, "why": why}) + "\n")
+        except OSError as problem:
+            raise _unwritable(self.path, problem) from None
+
+    def end(self) -> None:
+        """Remove what processes that died left behind, where no other is writing."""
+        with suppress(OSError):
+            (self.path / UNWRITTEN).rmdir()
+
+    def failures(self) -> dict[str, str]:
+        """The traces that could not be read, and why."""
+        return {str(each.get("trace")): clipped(str(each.get("why")), 300) for each in self._failures()}
+
+    def _failures(self) -> Iterator[dict[str, Any]]:
+        if self.failed.is_dir():
+            for file in sorted(self.failed.glob("*.json")):
+                yield _document(file)
+
+
+def key_of(trace: str) -> str:
+    """A name for a trace's part: its own, safe in any file system, and a hash of where it is."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.basename(trace))[:60].lstrip(".")
+    where = trace if "://" in trace else os.path.abspath(trace)
+    return f"{name}-{hashlib.sha256(where.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+
+
+def arrow_table(table: str, rows: Rows) -> Any:
+    """Rows as a table of pyarrow, with the columns that TABLES says."""
+    arrow = imported("pyarrow")
+    fields = [(name, arrow.type_for_alias(kind)) for name, kind in TABLES[table].items()]
+    return arrow.Table.from_pylist(rows, schema=arrow.schema(fields))
+
+
+def _stamp(trace: str) -> dict[str, Any]:
+    found = os.stat(trace)
+    return {"schema": SCHEMA, "trace": trace, "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(read_at_most(path, LARGEST_ABOUT))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise SourceError(f"{shown_path(str(path))}: is no JSON object")
+    return value
+
+
+def _unwritable(path: Path, problem: OSError) -> SourceError:
+    return SourceError(f"{shown_path(str(path))}: cannot be written ({problem.strerror or problem})")

@@ -1,0 +1,94 @@
+"""What is said of a whole job: planted faults are found and named, and nothing is found in a clean one."""
+
+from __future__ import annotations
+
+import pytest
+from made_jobs import TRANSFER_US, job
+from made_traces import text
+
+from vramwise.utilization.job.answer import job_answer
+from vramwise.utilization.job.part import part_of
+from vramwise.utilization.job.schema import TABLES
+from vramwise.utilization.job.tables import tables_in_memory
+from vramwise.utilization.profiler.collect import read_trace
+from vramwise.utilization.profiler.files import trace_files
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture
+def answered(tmp_path):
+    def answer(traces):
+        rows = {table: [] for table in TABLES}
+        for rank, trace in enumerate(traces):
+            (tmp_path / f"r{rank}.json").write_bytes(text(trace))
+        for file in trace_files([str(tmp_path)]):
+            for table, found in part_of(read_trace(file)).items():
+                rows[table] += found
+        with tables_in_memory(rows) as tables:
+            return job_answer(tables)
+
+    return answer
+
+
+def test_nothing_is_found_in_a_clean_job(answered):
+    found = answered(job(16))
+    assert (found["ranks"], found["missing"], found["again"]) == (16, [], [])
+    assert not any(found[name] for name in ("stragglers", "slow_links", "losses", "pipeline", "experts"))
+    assert found["steps"] == {"count": 3, "median_ms": 10.0, "recorded_otherwise": []}
+    assert found["share"]["compute"] == pytest.approx(0.994, abs=0.001)
+    assert sum(found["share"].values()) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_rank_that_its_group_waits_for_is_named(answered):
+    found = answered(job(16, late={6: 800}))
+    (late,) = found["stragglers"]
+    assert (late["rank"], late["collective"], late["group"]) == ("6", "all-reduce", "tp")
+    assert late["late_ms_per_step"] == pytest.approx(0.8)
+    (loss,) = found["losses"]
+    assert loss["name"] == "all-reduce: the others wait for rank 6"
+    assert loss["ms_per_step"] == pytest.approx(3 * 0.8 / 16)  # three of sixteen ranks wait
+    assert "rank 6" in loss["try"]
+    assert loss["gain_ms"] == loss["ms_per_step"]
+
+
+def test_a_slow_link_is_named_by_its_ranks_and_the_usual_bandwidth(answered):
+    found = answered(job(32, slow_group=5))
+    (slow,) = found["slow_links"]
+    assert slow["ranks"] == ["20", "21", "22", "23"]
+    assert slow["usual_gb_s"] == pytest.approx(3 * slow["gb_s"], rel=0.01)
+    assert slow["usual_gb_s"] == pytest.approx((1 << 21) / (TRANSFER_US * 1000), rel=0.01)
+    assert found["stragglers"] == []
+
+
+def test_uneven_experts_are_told_from_a_late_rank(answered):
+    found = answered(job(8, kind="all_to_all", group_size=8, late={3: 1000}))
+    assert found["experts"]["busiest_ranks"] == ["3"]
+    assert found["experts"]["waiting_ms_per_step"] == pytest.approx(7 / 8)
+    assert found["stragglers"] == []
+    assert [loss["name"].partition(":")[0] for loss in found["losses"]] == ["uneven experts"]
+
+
+def test_a_heavy_stage_and_the_bubble(answered):
+    found = answered(job(8, kind="send", group_size=4, late={2: 3000, 6: 3000}))
+    stages = found["pipeline"]
+    assert stages["heaviest_stage"] == 2
+    assert stages["bubble_ms_per_step"] == pytest.approx(3 * 3.0 / 4 + TRANSFER_US / 1000)
+    assert found["losses"][0]["name"].startswith("pipeline bubble")
+
+
+def test_missing_ranks_equal_ranks_and_other_steps_are_said(answered):
+    traces = job(8)
+    del traces[5]
+    traces.append(job(8, steps=2)[1])
+    found = answered(traces)
+    assert found["missing"] == ["5"]
+    assert len(found["again"]) == 1
+    assert found["again"][0].startswith("1 (")
+    assert found["steps"]["recorded_otherwise"] == found["again"]
+
+
+def test_the_strip_has_a_cell_for_each_rank_and_step(answered):
+    spread = answered(job(4, late={1: 500}))["spread"]
+    assert spread["steps"] == [0, 1, 2]
+    assert {rank: len(cells) for rank, cells in spread["compute_ms"].items()} == dict.fromkeys("0123", 3)
