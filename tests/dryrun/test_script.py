@@ -139,7 +139,6 @@ def test_a_script_that_never_steps_ends_in_time(run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--", "torchrun", "--nproc-per-node", "8", "train.py"], "without torchrun"),
         (["--", "python", "missing.py"], "no such file"),
         (["--", "make", "train"], "dry-run runs Python"),
         (["--precision", "bf16", "--", "python", "x.py"], "a script brings its own settings"),

@@ -44,6 +44,7 @@ def add_arguments(parser: CommandParser) -> None:
     runs.add_argument("--flame", metavar="FILE", help="write the peak by call stack: FILE.svg, else folded lines")
     runs.add_argument("--explain", nargs="?", const="", metavar="PATH", help="every term with who allocated it")
     runs.add_argument("--allow-writes", action="store_true", help="let a script write its files where it wants to")
+    runs.add_argument("--rank", metavar="R", help="which rank of a script that a launcher starts (default: 0)")
     runs.add_argument("--timeout", metavar="SECONDS", default=DEFAULT_TIMEOUT_S, help="of all runs together")
 
 
@@ -52,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
     timeout_s = _seconds(args.timeout)
     if args.engine_command:
         return _script(args, timeout_s)
-    if args.allow_writes:
-        raise UsageError("--allow-writes is for a script: dry-run --allow-writes -- python FILE")
+    if args.allow_writes or args.rank is not None:
+        name = "--allow-writes" if args.allow_writes else "--rank"
+        raise UsageError(f"{name} is for a script: dry-run {name} … -- python FILE")
     take_scenario_file(args)
     scenario = scenario_from_flags(args)
     if args.sweep:
@@ -78,7 +80,7 @@ def _script(args: argparse.Namespace, timeout_s: float) -> int:
     total = None if args.gpu_total_bytes is None else parse_bytes(args.gpu_total_bytes)
     result = dry_run_of_command(
         args.engine_command, args.gpu, total, timeout_s=timeout_s, snapshot=_place(args.out), flame=_place(args.flame),
-        allow_writes=args.allow_writes,
+        allow_writes=args.allow_writes, rank=_rank(args.rank),
     )  # fmt: skip
     return show_result(args, result)
 
@@ -116,6 +118,14 @@ def _seconds(text: str) -> float:
     if not text.isdecimal() or len(text) > 6 or int(text) < 1:
         raise UsageError(f'--timeout: expected whole seconds from 1 on, got "{clipped(text, 20)}"')
     return float(text)
+
+
+def _rank(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or len(text) > 6:
+        raise UsageError(f'--rank: expected a whole number from 0 on, got "{clipped(text, 20)}"')
+    return int(text)
 
 
 def _sweep(args: argparse.Namespace, scenario: Scenario, timeout_s: float) -> int:

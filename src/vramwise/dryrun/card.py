@@ -6,9 +6,19 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from vramwise.measure.libraries import library
+
+_IN_ACCELERATOR = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats",
+    "reset_peak_memory_stats", "empty_cache", "current_stream",
+)  # fmt: skip
+
+
+def stream_in_use() -> int:
+    """The number of the stream that allocates; 0 is the default one."""
+    return int(FakeStream.entered[-1].stream_id) if FakeStream.entered else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +44,10 @@ class Counters(Protocol):
 
 
 class FakeStream:
-    """A stream that orders nothing; `id` keeps its blocks apart in the allocator."""
+    """A stream that orders nothing; its number keeps its blocks apart in the allocator. `entered`: those in use."""
 
     made = 0
+    entered: ClassVar[list[Any]] = []
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         type(self).made += 1
@@ -51,13 +62,18 @@ class FakeStream:
     def query(self) -> bool:
         return True
 
+    def is_capturing(self) -> bool:
+        return False
+
     def record_event(self, event: Any = None) -> Any:
         return event or FakeEvent()
 
     def __enter__(self) -> FakeStream:
+        self.entered.append(self)
         return self
 
-    def __exit__(self, *_: Any) -> None: ...
+    def __exit__(self, *_: Any) -> None:
+        self.entered.pop()
 
 
 class FakeEvent:
@@ -81,15 +97,13 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     main = FakeStream.__new__(FakeStream)
     main.stream_id = main.cuda_stream = main.priority = main.device_index = 0
     main.device = torch.device("cuda", 0)
-    streams = [main]
+    streams = FakeStream.entered
+    streams[:] = [main]
 
     @contextmanager
     def stream(one: Any) -> Any:
-        streams.append(one if one is not None else main)
-        try:
+        with one if one is not None else main:
             yield
-        finally:
-            streams.pop()
 
     class OnDevice:
         def __init__(self, *_: Any, **__: Any) -> None: ...
@@ -166,5 +180,20 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     in_memory = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats",
                  "mem_get_info", "reset_peak_memory_stats", "empty_cache")  # fmt: skip
     found += [(torch.cuda.memory, name, values[name]) for name in in_memory]
+    cuda = torch.device("cuda")
+    found += [
+        (torch._C, "_get_accelerator", lambda *_: cuda),
+        (torch.accelerator, "current_accelerator", lambda *_, **__: cuda),
+        (torch.accelerator, "is_available", lambda: True),
+        *((torch.accelerator, name, values[name]) for name in ("device_count", "synchronize")),
+        *(
+            (torch.accelerator, name, values["current_device"])
+            for name in ("current_device_index", "current_device_idx")
+        ),
+        *((torch.accelerator, name, nothing) for name in ("set_device_index", "set_device_idx")),
+        *((torch.accelerator, name, values[name]) for name in _IN_ACCELERATOR if hasattr(torch.accelerator, name)),
+        (torch.Tensor, "record_stream", nothing),
+        (torch.Tensor, "pin_memory", lambda self, *_, **__: self),
+    ]
     found += [(torch.cuda.random, name, values[name]) for name in ("get_rng_state", "set_rng_state", "manual_seed_all")]
     return found

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramwise.dryrun.launch import end, need_torch, quiet_environment, why
+from vramwise.dryrun.launchers import launcher_of, script_of
 from vramwise.dryrun.outcome import context_node, result_of, workspace_bytes
 from vramwise.dryrun.scenario import card_of
-from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.hardware.room import room_of
 from vramwise.result import Result
@@ -27,42 +28,33 @@ _QUIET: Final = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "MLFLOW_TRACKING_URI": "",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }  # fmt: skip
-_PYTHON: Final = ("python", "python3")
-_SEVERAL: Final = ("torchrun", "accelerate", "deepspeed")
 
 
-def script_of(words: Sequence[str]) -> list[str]:
-    """What Python is to run: `[FILE, …]` or `["-m", MODULE, …]`. Raises UsageError for another program."""
-    program = Path(words[0]).name
-    if program in _SEVERAL:
-        raise UsageError(
-            f"dry-run runs a script in one process: give it as python FILE …, without {program}; for several ranks "
-            "estimate answers"
-        )
-    rest = list(words[1:]) if program in _PYTHON or program.startswith("python3.") else list(words)
-    while rest and rest[0] in ("-u", "-B", "-O", "-P", "-I"):
-        rest.pop(0)
-    if len(rest) > 1 and rest[0] == "-m":
-        return rest
-    if not rest or not rest[0].endswith(".py"):
-        raise UsageError(
-            f'dry-run runs Python: expected python FILE.py … or python -m MODULE …, got "{clipped(words[0])}"'
-        )
-    if not Path(rest[0]).is_file():
-        raise UsageError(f"{clipped(rest[0])}: no such file")
-    return rest
+def _name_of(words: Sequence[str], rank: int | None) -> str:
+    """The script's name; raises UsageError for what is no script at all. A launcher's words are read in its process."""
+    program, rest = launcher_of(words)
+    if program == "python":
+        command = script_of(rest, words)
+        if rank is not None:
+            raise UsageError("--rank is for a script that a launcher starts: -- torchrun --nproc-per-node N FILE.py …")
+        return Path(command[1] if command[0] == "-m" else command[0]).name
+    script = next((word for word in rest if word.endswith(".py")), program)
+    return Path(script).name
 
 
 def dry_run_of_command(
     words: Sequence[str], gpu: str | None, total_bytes: int | None, *, timeout_s: float, snapshot: str | None = None,
-    flame: str | None = None, allow_writes: bool = False,
+    flame: str | None = None, allow_writes: bool = False, rank: int | None = None,
 ) -> Result:  # fmt: skip
-    """The result of a script's first two steps. Raises VramwiseError with the script's line where it stops."""
-    command = script_of(words)
+    """The result of a script's first two steps, of one rank where a launcher starts several.
+
+    Raises VramwiseError with the script's line where it stops.
+    """
+    name = _name_of(words, rank)
     need_torch("torch")
     row = find_gpu(gpu).gpu if gpu is not None else None
     named = {
-        "model": command[-1 if command[0] == "-m" else 0],
+        "model": name,
         "task": "load",
         "gpu": gpu,
         "gpu_total_bytes": total_bytes,
@@ -71,16 +63,24 @@ def dry_run_of_command(
     room = room_of(Scenario.from_dict(known), row) if row is not None or total_bytes is not None else None
     with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
         asked = {
-            "command": command, "card": card_of(row, total_bytes), "workspace_bytes": workspace_bytes(row),
+            "command": list(words), "rank": rank, "card": card_of(row, total_bytes),
+            "workspace_bytes": workspace_bytes(row),
             "timeout_s": timeout_s, "folder": str(Path(folder) / "files"), "allow_writes": allow_writes,
             "snapshot": snapshot, "flame": flame,
             "room_bytes": None if room is None else room.usable_bytes - context_node(row).bytes,
         }  # fmt: skip
         found = _answer(asked, Path(folder))
-    facts = {"task": "script", "gpu": gpu, "num_gpus": 1, "script": {"command": list(words)}}
-    name = Path(command[0] if command[0] != "-m" else command[1]).name
+    if "usage" in found:
+        raise UsageError(found["usage"])
+    ranks = found.get("ranks") or {"world": 1}
+    facts = {"task": "script", "gpu": gpu, "num_gpus": ranks["world"], "script": {"command": list(words)}}
     notes = [] if allow_writes else ["files that the script wrote lay in a temporary folder, which is gone"]
-    return result_of(found, facts, name, row, room, notes)
+    if found.get("ranks"):
+        notes.append(
+            f"rank {ranks['rank']} of {ranks['world']:,} ran, with a process group that moves nothing; NCCL's buffers "
+            "are the estimate's for one dimension of parallelism"
+        )
+    return result_of(found, facts, name, row, room, notes, groups=int(ranks["world"] > 1))
 
 
 def _answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from vramwise.hardware.room import Room
 from vramwise.measure.job import Report
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result, Verdict
 from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.counters import plus, widened
+from vramwise.training.counters import nccl_of_groups, plus, widened
 from vramwise.units import format_bytes
 from vramwise.verdict import verdict_of
 
@@ -42,15 +42,24 @@ def context_node(gpu: Gpu | None) -> Node:
     )
 
 
+def outside_torch(gpu: Gpu | None, groups: int) -> Node:
+    """The CUDA context, with NCCL's buffers where several ranks run."""
+    context = context_node(gpu)
+    return Node.group("CUDA context and NCCL", [context, nccl_of_groups(groups, gpu)]) if groups else context
+
+
 def result_of(
     found: Mapping[str, Any], scenario: Mapping[str, Any], model: str, gpu: Gpu | None, room: Room | None,
-    notes: Sequence[str] = (), source: str = "counted on the module that ran",
+    notes: Sequence[str] = (), source: str = "counted on the module that ran", groups: int = 0,
 ) -> Result:  # fmt: skip
-    """The result of one answer of the worker. Raises VramwiseError with its words where the run failed."""
+    """The result of one answer of the worker; `groups`: process groups whose buffers stand beside.
+
+    Raises VramwiseError with the worker's words where the run failed.
+    """
     report = Report.from_dict(found["report"])
     if report.failure:
         raise VramwiseError(f"the dry run failed: {clipped(report.failure, 400)}")
-    context = context_node(gpu)
+    context = outside_torch(gpu, groups)
     phases = tuple(_phase(moment, gpu, context) for moment in found["moments"])
     quantities = _quantities(found, report, phases, context, gpu)
     peak = max(phases, key=lambda phase: phase.bytes)

@@ -19,15 +19,19 @@ from typing import Any, Final
 
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.fake_cuda import replaced
+from vramwise.dryrun.launchers import started
+from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.sheltered import sheltered
 from vramwise.dryrun.values import NoValueError, line_in
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
+from vramwise.errors import UsageError
 from vramwise.measure.job import Report
 from vramwise.measure.libraries import library, versions
 from vramwise.measure.optimizing import state_tensors
+from vramwise.measure.recorder import local
 
 STEPS: Final = 2
 
@@ -46,6 +50,7 @@ class Steps:
     def __init__(self, session: Session) -> None:
         self.watcher = session.watcher
         self.step = 1
+        self.inside = 0
         self.model: Any = None
         self.parameters = 0
         self.trainable = 0
@@ -76,12 +81,17 @@ class Steps:
             self.watcher.mark(label)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [local(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.watcher.name("gradients", gradients)
-        self.watcher.mark(f"{self.step}|optimizer step")
+        self.inside += 1
+        if self.inside == 1:
+            self.watcher.mark(f"{self.step}|optimizer step")
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.watcher.name("optimizer states", state_tensors(optimizer))
+        self.watcher.name("optimizer states", map(local, state_tensors(optimizer)))
+        self.inside -= 1
+        if self.inside:  # an optimizer that steps another one, as ZeroRedundancyOptimizer does
+            return
         self.watcher.mark(f"{self.step}|end")
         if self.step == STEPS:
             raise EnoughSteps
@@ -91,10 +101,10 @@ class Steps:
         parameters = list(model.parameters())
         self.parameters = sum(p.numel() for p in parameters)
         self.trainable = sum(p.numel() for p in parameters if p.requires_grad)
-        self.watcher.name("weights", parameters)
-        self.watcher.name("buffers", model.buffers())
+        self.watcher.name("weights", map(local, parameters))
+        self.watcher.name("buffers", map(local, model.buffers()))
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            self.watcher.place(tensor, name)
+            self.watcher.place(local(tensor), name)
 
 
 def main(argv: list[str]) -> int:
@@ -109,19 +119,28 @@ def main(argv: list[str]) -> int:
 
 def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     """Run the script; its report, moments and reserved memory, or why there are none."""
-    card = asked["card"]
+    try:
+        begun = started(asked["command"], asked["rank"])
+    except UsageError as problem:
+        return {"usage": str(problem)}
+    card, ranks = asked["card"], begun.ranks
+    count = ranks.of_a_node if ranks is not None else 1
     session = Session(
-        Card(card["name"], card["total_bytes"], tuple(card["capability"])), asked["workspace_bytes"], values=True
-    )
+        Card(card["name"], card["total_bytes"], tuple(card["capability"]), count=count), asked["workspace_bytes"],
+        values=True,
+    )  # fmt: skip
     steps, failure = Steps(session), None
+    os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
         with ExitStack() as stack:
             stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
             stack.enter_context(watching(session))
             stack.enter_context(replaced([*steps.replacements(), *weights_from_configs()]))
+            if ranks is not None:
+                stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
             _hook(stack, steps)
             _take_time(asked["timeout_s"])
-            _run(asked["command"])
+            _run(begun.command)
     except EnoughSteps:
         pass
     except TooLong as late:
@@ -137,7 +156,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     signal.alarm(0)
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
-    return _answer(asked, session, steps, failure)
+    return _answer(asked, session, steps, failure) | {"ranks": asdict(ranks) if ranks is not None else None}
 
 
 def _take_time(seconds: float) -> None:

@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from vramwise.dryrun import fake_cuda
-from vramwise.dryrun.card import Card, answers_of
+from vramwise.dryrun.assigned import assigned_data
+from vramwise.dryrun.card import Card, answers_of, stream_in_use
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.tracer import Watcher, tracing_mode
@@ -24,6 +25,7 @@ class Session:
         """`values`: somebody's own code runs, and may ask for numbers."""
         self.card, self.values = card, values
         self.watcher = Watcher(card.capability, workspace_bytes, stacks=stacks)
+        self.watcher.stream_of = stream_in_use
 
     def counters(self) -> dict[str, int]:
         """torch.cuda's counters now; peaks since the start."""
@@ -55,7 +57,7 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
         if session.values:
-            stack.enter_context(fake_cuda.replaced(without_values()))
+            stack.enter_context(fake_cuda.replaced([*without_values(), *assigned_data()]))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
         swaps = torch.__future__.get_swap_module_params_on_conversion()

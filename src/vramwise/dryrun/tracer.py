@@ -23,6 +23,7 @@ _OWN_HOLDERS: Final = 2
 """Who refers to a storage that only its tensor holds, while it is looked at."""
 _WORKSPACE: Final = "library workspace"
 _FACTORIES: Final = frozenset({"aten::empty", "aten::zeros", "aten::ones", "aten::randn", "aten::rand", "aten::full"})
+_PINNED: Final = "_is_pinned_in_name"
 _LARGEST_MASK: Final = 2**26
 _LARGE: Final = 16_384
 """Elements from which a CPU tensor of a module is fake too."""
@@ -247,10 +248,17 @@ def tracing_mode(watcher: Watcher) -> Any:
     fake, aside = fake_tensors.FakeTensor, fake_tensors.unset_fake_temporarily
     copy = torch.ops.aten._to_copy.default
     sdpa = torch.ops.aten.scaled_dot_product_attention.default
+    asks_for_pins = torch.ops.aten.is_pinned.default
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if func is asks_for_pins:
+                return getattr(args[0], _PINNED, False)
+            if kwargs.get("pin_memory"):
+                out = self.__torch_dispatch__(func, types, args, {**kwargs, "pin_memory": None})
+                setattr(out, _PINNED, True)  # the reducer of DDP asks (reducer.cpp)
+                return out
             if fake not in types and not _asks_for_cuda(kwargs):
                 if _is_large_weight(func, args):
                     return func(*args, **kwargs)

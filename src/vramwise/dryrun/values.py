@@ -79,6 +79,9 @@ def without_values() -> list[tuple[Any, str, Any]]:
     fake = library("torch._subclasses.fake_tensor").FakeTensor
     tensor = torch.Tensor
 
+    def is_valueless(one: Any) -> bool:  # the part of a distributed tensor that this rank holds is a fake one
+        return isinstance(one, fake) or isinstance(getattr(one, "_local_tensor", None), fake)
+
     def refused(self: Any, what: str) -> Any:
         raise NoValueError(f"{users_line()}: {what} reads the values of a tensor on the card, and {_ADVICE}")
 
@@ -86,7 +89,7 @@ def without_values() -> list[tuple[Any, str, Any]]:
         real = getattr(tensor, name)
 
         def read(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return answer(self) if isinstance(self, fake) else real(self, *args, **kwargs)
+            return answer(self) if is_valueless(self) else real(self, *args, **kwargs)
 
         return tensor, name, read
 
@@ -99,7 +102,7 @@ def without_values() -> list[tuple[Any, str, Any]]:
     written = tensor.__format__
 
     def formatted(self: Any, form: str) -> str:
-        if not isinstance(self, fake):
+        if not is_valueless(self):
             return str(written(self, form))
         return shown(self) if self.dim() else format(number(self), form)
 

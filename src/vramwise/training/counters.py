@@ -59,8 +59,11 @@ def nccl_node(placement: Placement, gpu: Gpu | None) -> Node | None:
     cut = placement.cut
     sizes = (placement.data_parallel, cut.tensor_parallel_size, placement.stages, cut.expert_parallel_size)
     groups = sum(size > 1 for size in sizes)
-    if not groups:
-        return None
+    return nccl_of_groups(groups, gpu) if groups else None
+
+
+def nccl_of_groups(groups: int, gpu: Gpu | None) -> Node:
+    """The buffers of so many dimensions of process groups."""
     found = calibrated("nccl")
     shipped = found.low, found.expected, found.high
     here = learned("nccl", shipped, gpu=None if gpu is None else gpu.id, program="torch")
