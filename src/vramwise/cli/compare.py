@@ -1,6 +1,7 @@
 """`vramwise compare LOGFILE`: what an engine printed at its start beside the estimate of the same scenario.
 
-`vramwise compare A B`: two results (of estimate, dry-run or measure, as `--json` prints them), term by term.
+`vramwise compare A B`: two results (of estimate, dry-run or measure, as `--json` prints them), or the folders of two
+jobs (of profile -o), term by term.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log", metavar="LOGFILE", help="start-up log of vLLM, SGLang, llama.cpp or ik_llama.cpp; or result A as JSON"
     )
     parser.add_argument(
-        "other", metavar="B", nargs="?", help="result B: what estimate, dry-run or measure --json wrote"
+        "other",
+        metavar="B",
+        nargs="?",
+        help="result B: what estimate, dry-run or measure --json wrote; or a job's folder, A too",
     )
     parser.add_argument("--model", metavar="MODEL", help="the model, where the log does not name it")
     parser.add_argument("--gpu", metavar="TEXT", help="the GPU, where the log does not say it")
@@ -50,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the comparison; 0 whenever there is one."""
     if args.other is not None:
-        return _two_results(args)
+        return _two(args)
     from vramwise.interop.logs import compare_log
 
     comparison = compare_log(args.log, _overrides(args))
@@ -79,17 +83,46 @@ def _saved(path: str, comparison: Comparison) -> str:
     return f'{shown_path(path)}: added the case {case["id"]}; replace its source, "{SOURCE}"'
 
 
-def _two_results(args: argparse.Namespace) -> int:
-    from vramwise.cli.screens.compare import two_results_screen
-    from vramwise.cli.screens.paint import show
-    from vramwise.measure.two_results import two_results
-
+def _two(args: argparse.Namespace) -> int:
     unused = [key for key in _TOP if getattr(args, key) is not None]
     if unused or args.set or args.calibrate or args.save_case:
         name = (
             flag(unused[0]) if unused else "--set" if args.set else "--calibrate" if args.calibrate else "--save-case"
         )
         raise UsageError(f"{name} belongs to a log: two results say everything themselves")
+    from vramwise.utilization.job.folder import is_job
+
+    jobs = [is_job(path) for path in (args.log, args.other)]
+    if all(jobs):
+        return _two_jobs(args)
+    if any(jobs):
+        raise UsageError(
+            f'"{clipped((args.log, args.other)[jobs.index(False)], 200)}": expected the folder of a job too'
+        )
+    return _two_results(args)
+
+
+def _two_jobs(args: argparse.Namespace) -> int:
+    from vramwise.utilization.job.folder import JobFolder
+    from vramwise.utilization.job.two_jobs import two_jobs
+
+    found = two_jobs(JobFolder(args.log), JobFolder(args.other))
+    if args.json:
+        json.dump(found, sys.stdout)
+        print()
+        return 0
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.profile_job import two_jobs_lines
+
+    show(two_jobs_lines(found))
+    return 0
+
+
+def _two_results(args: argparse.Namespace) -> int:
+    from vramwise.cli.screens.compare import two_results_screen
+    from vramwise.cli.screens.paint import show
+    from vramwise.measure.two_results import two_results
+
     a, b = (_result_of(path) for path in (args.log, args.other))
     found = two_results(a, b)
     if args.json:

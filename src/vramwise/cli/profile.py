@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, run_job, trace_of
 from vramwise.cli.profile_ways import HELP as RUN_HELP
 from vramwise.cli.profile_ways import way_lines, ways_of
-from vramwise.errors import UsageError
+from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import write_file
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
 
+RANKS_IN_FULL = 4
 HELP = "read traces of PyTorch, Nsight Systems, ROCm, JAX, Chakra: compute, exposed communication, idle, kernels"
 
 
@@ -25,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="TRACE",
         help="*.pt.trace.json, .json.gz or .zip, *.sqlite (nsys export), *_results.db (rocpd), *.xplane.pb, "
-        "*.et (Chakra), or a folder with one file a rank",
+        "*.et (Chakra), a folder or a pattern with one file a rank, or the folder that -o filled",
     )
     parser.add_argument("--json", action="store_true", help="print every figure as JSON only, times in microseconds")
     parser.add_argument(
@@ -48,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", action="store_true", help="also print the allocator's memory over time")
     parser.add_argument("--run", metavar="ARGS", help=RUN_HELP)
     parser.add_argument("--partial", action="store_true", help="read what a truncated trace holds")
+    add_job_arguments(parser)
     words = "write a timeline strip, bars and memory per rank"
     parser.add_argument("--plot", "--picture", metavar="FILE.svg", help=words)
 
@@ -55,20 +59,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
-    from vramwise.cli.screens.progress import counted
     from vramwise.utilization.profiler.analysis import analyse, critical_path_of
-    from vramwise.utilization.profiler.collect import read_trace
-    from vramwise.utilization.profiler.files import trace_files
 
     if args.top < 1:
         raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
     if args.plot and not args.plot.endswith(".svg"):
         raise UsageError(f'--plot: expected a name that ends with .svg, got "{args.plot}"')
-    files = trace_files(args.traces)
-    recordings = [read_trace(file, partial=args.partial) for file in counted(files, "reading", "traces")]
+    if (folder := job_folder(args)) is not None:
+        if args.rank is None:
+            return run_job(folder, args)
+        args.traces = [trace_of(folder, args.rank)]
+    recordings = _read(args.traces, partial=args.partial)
     if args.compat:
         return _compatible(recordings, as_json=args.json)
     answer = analyse(recordings, top=args.top)
+    answer["job"] = job_of(recordings) if len(recordings) > 1 else None
+    if args.rank is not None:
+        answer["ranks"] = _only(answer["ranks"], args.rank)
     if args.critical_path is not None:
         answer["critical_path"] = critical_path_of(recordings, args.critical_path)
     if args.run is not None:
@@ -82,13 +89,51 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile import definition_lines, profile_lines
+    from vramwise.cli.screens.profile_job import job_lines
     from vramwise.cli.screens.profile_path import path_lines
 
     lines = (
         definition_lines(answer) if args.definitions else profile_lines(answer, steps=args.steps, memory=args.memory)
     )
+    if answer["job"] is not None and args.rank is None:
+        lines = job_lines(answer["job"]) if _one_screen(args, answer) else [*lines, "", *job_lines(answer["job"])]
     show([*lines, *path_lines(answer.get("critical_path")), *way_lines(answer.get("ways"))])
     return 0
+
+
+def _one_screen(args: argparse.Namespace, answer: dict[str, Any]) -> bool:
+    """Whether so many ranks are one screen, and each alone is asked for by --rank."""
+    return len(answer["ranks"]) > RANKS_IN_FULL and not (args.definitions or args.steps or args.memory)
+
+
+def _read(traces: list[str], *, partial: bool) -> list[Recording]:
+    """What can be read; of several files those that cannot are named, and the rest goes on. Raises SourceError."""
+    from vramwise.cli.screens.progress import counted
+    from vramwise.utilization.profiler.collect import read_trace
+    from vramwise.utilization.profiler.files import MOST_FILES, in_file, trace_paths
+
+    paths = trace_paths(traces)
+    if len(paths) > MOST_FILES:
+        raise UsageError(f"{len(paths):,} traces: at most {MOST_FILES:,} are read at once, more with -o FOLDER")
+    recordings: list[Recording] = []
+    failed: list[SourceError] = []
+    for path in counted(paths, "reading", "traces"):
+        try:
+            recordings += [read_trace(file, partial=partial) for file in in_file(path)]
+        except SourceError as problem:
+            failed.append(problem)
+    if not recordings:
+        raise failed[0]
+    for each in failed:
+        print(f"vramwise: not read: {each}", file=sys.stderr)
+    return recordings
+
+
+def _only(ranks: dict[str, Any], rank: str) -> dict[str, Any]:
+    if rank not in ranks:
+        known = ", ".join(list(ranks)[:20])
+        raise UsageError(f'--rank: no rank "{clipped(rank)}" in these traces, expected one of {known}')
+    return {rank: ranks[rank]}
 
 
 def _compatible(recordings: list[Recording], *, as_json: bool) -> int:

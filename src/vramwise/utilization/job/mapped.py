@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from functools import partial as bound
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vramwise.errors import SourceError, UsageError
 from vramwise.processes import begin_process, end_processes
-from vramwise.utilization.job.folder import JobFolder, imported
+from vramwise.utilization.job.folder import JobFolder
 from vramwise.utilization.job.part import Rows, part_of
 from vramwise.utilization.job.schema import TABLES
 from vramwise.utilization.profiler.collect import read_trace
@@ -18,9 +17,9 @@ from vramwise.utilization.profiler.files import in_file
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+Trace = TypeVar("Trace")
 AHEAD = 2
 """Traces that wait for each process."""
-Work = Callable[..., "Done"]
 DIED = "the process that read it died (of too little memory?)"
 
 
@@ -32,7 +31,7 @@ class Done(NamedTuple):
 
 
 def map_trace(trace: str, out: str, *, partial: bool = False) -> Done:
-    """Read one trace and keep its part in the folder `out`, or why it could not be read.
+    """Read one trace and keep its part in the folder `out`; or say why it could not be read.
 
     Raises SourceError where the folder cannot be written: then every other trace would fail too.
     """
@@ -43,9 +42,7 @@ def map_trace(trace: str, out: str, *, partial: bool = False) -> Done:
             for table, rows in part_of(read_trace(file, partial=partial)).items():
                 tables[table] += rows
     except (SourceError, MemoryError) as problem:
-        why = str(problem) or "more memory than there is"
-        folder.fail(trace, why)
-        return Done(trace, why)
+        return Done(trace, str(problem) or "more memory than there is")
     folder.write(trace, tables)
     return Done(trace, None)
 
@@ -63,35 +60,30 @@ def shard_of(traces: Sequence[str], shard: str | None) -> list[str]:
     return list(traces[int(first) - 1 :: int(count)])
 
 
-def mapped(
-    traces: Sequence[str], out: str, *, jobs: int = 1, partial: bool = False, work: Work = map_trace
-) -> Iterator[Done]:
+def mapped(traces: Sequence[Trace], do: Callable[[Trace], Done], jobs: int = 1) -> Iterator[Done]:
     """The end of each trace, as they come. A trace whose process dies could not be read; the rest goes on.
 
-    `work` is what is done with a trace, wherever: a function that other processes can import.
+    `do` is `map_trace` with its folder: something that other processes can import.
     """
-    imported("pyarrow.parquet")
-    do = bound(work, out=out, partial=partial)
     if jobs == 1 or len(traces) < 2:
         yield from map(do, traces)
         return
     suspects = yield from _by_processes(do, deque(traces), min(jobs, len(traces)))
     for trace in suspects:  # one of these killed its process: each has one of its own now
         if (yield from _by_processes(do, deque([trace]), 1)):
-            JobFolder(out).fail(trace, DIED)
-            yield Done(trace, DIED)
+            yield Done(str(trace), DIED)
 
 
-def _by_processes(do: Callable[[str], Done], traces: deque[str], jobs: int) -> Generator[Done, None, list[str]]:
+def _by_processes(do: Callable[[Trace], Done], traces: deque[Trace], jobs: int) -> Generator[Done, None, list[Trace]]:
     """The end of each trace by processes of a pool; another pool where it breaks. Returns what was under way then."""
     from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    lost: list[str] = []
+    lost: list[Trace] = []
     while traces:
         pool = ProcessPoolExecutor(jobs, get_context("spawn"), begin_process)
-        running: dict[Future[Done], str] = {}
+        running: dict[Future[Done], Trace] = {}
         try:
             while traces or running:
                 while traces and len(running) < jobs * AHEAD:

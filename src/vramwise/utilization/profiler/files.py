@@ -26,7 +26,7 @@ FREE_BYTES = 64 * MIB
 GREATEST_RATIO = 200
 """Kineto's JSON shrinks 10 to 40 times; what shrinks more than this is not a trace."""
 MOST_FILES = 4096
-"""At once in memory; a folder of tables (`-o`) takes as many as there are."""
+"""At once in memory; the tables of a job (`-o`) take as many as there are."""
 MOST_ENTRIES = 2_000_000
 START_BYTES = 512
 GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
@@ -47,9 +47,7 @@ class TraceFile(NamedTuple):
 
 def trace_files(paths: Iterable[str]) -> list[TraceFile]:
     """The traces that files, folders and patterns hold. Raises SourceError."""
-    found = trace_paths(paths)
-    _refuse_too_many(len(found), Path(found[0]).parent)
-    return [trace for path in found for trace in in_file(path)]
+    return [trace for path in trace_paths(paths) for trace in in_file(path)]
 
 
 def trace_paths(paths: Iterable[str]) -> list[str]:
@@ -189,9 +187,7 @@ def _refuse_bomb(name: str, read: int, written: int) -> None:
 
 def _refuse_too_many(count: int, path: Path) -> None:
     if count > MOST_FILES:
-        raise SourceError(
-            f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read at once, more with -o FOLDER"
-        )
+        raise SourceError(f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read of one file")
 
 
 def _shown(path: Path) -> str:

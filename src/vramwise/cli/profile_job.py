@@ -1,0 +1,171 @@
+"""`vramwise profile … -o FOLDER`, `vramwise profile FOLDER`: a whole job's traces, read once and kept as tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from vramwise.errors import SourceError, UsageError, clipped
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramwise.utilization.job.folder import JobFolder
+    from vramwise.utilization.profiler.recording import Recording
+
+MOST_JOBS = 512
+MOST_NAMED = 8
+OUT_HELP = "keep each trace's tables (Parquet) in this folder and answer from there; what is there already is not read"
+JOBS_HELP = "read N traces at a time, each by a process of its own; with -o"
+SHARD_HELP = "read only every N-th trace from the I-th, for arrays of jobs that fill one folder; with -o"
+SQL_HELP = "ask the tables of a job: a SELECT, or the name of a question; without, list names and columns"
+
+
+def add_job_arguments(parser: argparse.ArgumentParser) -> None:
+    """Flags for the folder of a job."""
+    parser.add_argument("-o", "--out", metavar="FOLDER", help=OUT_HELP)
+    parser.add_argument("--jobs", type=int, default=None, metavar="N", help=JOBS_HELP)
+    parser.add_argument("--shard", metavar="I/N", help=SHARD_HELP)
+    parser.add_argument("--rank", metavar="R", help="print the figures of this rank alone")
+    parser.add_argument("--sql", nargs="?", const="", metavar="QUERY", help=SQL_HELP)
+
+
+def job_folder(args: argparse.Namespace) -> JobFolder | None:
+    """The folder that is asked, or filled; None where traces are read as they are. Raises UsageError."""
+    from vramwise.utilization.job.folder import JobFolder, is_job
+
+    asked = [path for path in args.traces if is_job(path)]
+    if asked and len(args.traces) > 1:
+        raise UsageError(f'"{clipped(asked[0], 200)}" is the folder of a job: expected it alone')
+    if asked and args.out is not None:
+        raise UsageError("-o: expected traces to read, got the folder of a job, which holds their tables already")
+    if not asked and args.out is None:
+        for flag, value in (("--jobs", args.jobs), ("--shard", args.shard), ("--sql", args.sql)):
+            if value is not None:
+                raise UsageError(f"{flag} goes with -o FOLDER" + (", or with that folder" if flag == "--sql" else ""))
+        return None
+    return JobFolder(asked[0] if asked else args.out)
+
+
+def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
+    """Fill the folder where traces are given, then answer. 0 where at least one trace could be read."""
+    if args.out is not None:
+        _fill(folder, args)
+        if args.shard is not None:
+            return 0
+    if args.sql is not None:
+        return _asked(folder, args)
+    from vramwise.utilization.job.answer import answer_of
+    from vramwise.utilization.job.schema import SCHEMA
+
+    answer = answer_of(folder)
+    if args.json:
+        print(json.dumps({"schema": SCHEMA, "job": answer}, indent=1, allow_nan=False, ensure_ascii=False))
+        return 0
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.profile_job import job_lines
+
+    show(job_lines(answer))
+    return 0
+
+
+def job_of(recordings: Sequence[Recording]) -> dict[str, Any] | None:
+    """The whole job of traces that were just read; None without the extra `scale`."""
+    from vramwise.utilization.job.answer import job_answer
+    from vramwise.utilization.job.part import part_of
+    from vramwise.utilization.job.schema import TABLES
+    from vramwise.utilization.job.tables import tables_in_memory
+
+    if any(find_spec(name) is None for name in ("duckdb", "pyarrow")):
+        return None
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+    for recording in recordings:
+        for table, found in part_of(recording).items():
+            rows[table] += found
+    with tables_in_memory(rows) as tables:
+        return job_answer(tables)
+
+
+def trace_of(folder: JobFolder, rank: str) -> str:
+    """The file of a rank. Raises UsageError for a rank that is not there."""
+    from vramwise.utilization.job.tables import tables_of
+
+    with tables_of(folder) as tables:
+        traces: dict[str, str] = {row["rank"]: row["trace"] for row in tables.rows("SELECT rank, trace FROM ranks")}
+    if rank not in traces:
+        raise UsageError(f'--rank: no rank "{clipped(rank)}" among the {len(traces):,} of this job')
+    return traces[rank]
+
+
+def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
+    from vramwise.cli.screens.progress import Progress
+    from vramwise.utilization.job.folder import imported
+    from vramwise.utilization.job.mapped import map_trace, mapped, shard_of
+    from vramwise.utilization.profiler.files import trace_paths
+
+    jobs = 1 if args.jobs is None else args.jobs
+    if not 1 <= jobs <= MOST_JOBS:
+        raise UsageError(f"--jobs: expected a whole number from 1 to {MOST_JOBS}, got {args.jobs}")
+    traces = shard_of(trace_paths(args.traces), args.shard)
+    imported("pyarrow.parquet")
+    folder.begin()
+    do = partial(map_trace, out=str(folder.path), partial=args.partial)
+    left = [trace for trace in traces if not folder.has(trace)]
+    progress = Progress("reading", len(left), "traces")
+    failed: list[str] = []
+    try:
+        for number, done in enumerate(mapped(left, do, jobs), 1):
+            progress.at(number)
+            if done.why is not None:
+                folder.fail(done.trace, done.why)
+                failed.append(done.why)
+    finally:
+        progress.end()
+        folder.end()
+    for why in failed[:MOST_NAMED]:
+        print(f"vramwise: not read: {why}", file=sys.stderr)
+    if len(failed) > MOST_NAMED:
+        print(f"vramwise: not read: {len(failed) - MOST_NAMED:,} more ({folder.failed})", file=sys.stderr)
+    kept = len(traces) - len(left)
+    print(f"{folder.path}: {len(left) - len(failed):,} traces read, {kept:,} were there", file=sys.stderr)
+    if traces and not kept and len(failed) == len(left):
+        raise SourceError("no trace could be read")
+
+
+def _asked(folder: JobFolder, args: argparse.Namespace) -> int:
+    from vramwise.cli.screens.paint import columns, show
+    from vramwise.utilization.job.queries import QUERIES
+    from vramwise.utilization.job.schema import TABLES
+    from vramwise.utilization.job.tables import tables_of
+
+    if not args.sql:
+        lines = ["tables (ranks, likes, calls, matched, waits are made of them):"]
+        lines += [
+            f"  {line}" for line in columns([(name, ", ".join(each)) for name, each in TABLES.items()], numbers_from=2)
+        ]
+        lines += ["questions by name:"]
+        lines += [
+            f"  {line}" for line in columns([(name, query.answers) for name, query in QUERIES.items()], numbers_from=2)
+        ]
+        show(lines)
+        return 0
+    with tables_of(folder) as tables:
+        names, rows = tables.asked(QUERIES[args.sql].text if args.sql in QUERIES else args.sql)
+    if args.json:
+        named = [dict(zip(names, row, strict=True)) for row in rows]
+        print(json.dumps(named, indent=1, default=str, ensure_ascii=False))
+        return 0
+    show(columns([tuple(names), *(tuple(_cell(value) for value in row) for row in rows)]))
+    return 0
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else clipped(str(value), 80)

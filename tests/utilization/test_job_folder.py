@@ -1,0 +1,178 @@
+"""The folder of a job: filled by one process, by several, by shards and again, it gives one answer."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import signal
+
+import pytest
+from made_jobs import job
+from made_traces import text
+
+from vramwise.cli.main import main
+from vramwise.errors import SourceError
+from vramwise.utilization.job import folder as folders
+from vramwise.utilization.job.answer import answer_of
+from vramwise.utilization.job.folder import JobFolder
+from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped
+from vramwise.utilization.job.queries import QUERIES
+from vramwise.utilization.profiler.files import trace_paths
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture
+def traces(tmp_path):
+    """Eight ranks on two hosts, a folder each, as `tensorboard_trace_handler` names them; rank 2 is late."""
+    for rank, trace in enumerate(job(8, late={2: 900})):
+        host = tmp_path / "traces" / f"node{rank // 4}"
+        host.mkdir(parents=True, exist_ok=True)
+        (host / f"node{rank // 4}_{100 + rank}.17000000.pt.trace.json.gz").write_bytes(gzip.compress(text(trace)))
+    return tmp_path / "traces"
+
+
+def asked(capsys, *arguments):
+    assert main(["profile", *map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_one_process_several_and_shards_give_one_answer(traces, tmp_path, capsys):
+    one = asked(capsys, traces, "-o", tmp_path / "one")["job"]
+    assert asked(capsys, traces, "-o", tmp_path / "two", "--jobs", "2")["job"] == one
+    for shard in ("3/3", "1/3", "2/3"):
+        assert main(["profile", str(traces), "-o", str(tmp_path / "shards"), "--shard", shard]) == 0
+    capsys.readouterr()
+    assert asked(capsys, tmp_path / "shards")["job"] == one
+    assert asked(capsys, f"{traces}/**/*.json.gz")["job"] == one
+    assert [(late["rank"], late["host"]) for late in one["stragglers"]] == [("2", "node0")]
+
+
+def test_what_is_there_is_not_read_again_and_what_changed_is(traces, tmp_path, capsys):
+    out = JobFolder(tmp_path / "out")
+    out.begin()
+    paths = trace_paths([str(traces)])
+    for path in paths:
+        map_trace(path, str(out.path))
+    assert all(out.has(path) for path in paths)
+    os.utime(paths[0], ns=(1, 1))
+    assert [out.has(path) for path in paths] == [False] + [True] * 7
+    assert main(["profile", str(traces), "-o", str(out.path)]) == 0
+    assert "1 traces read, 7 were there" in capsys.readouterr().err
+
+
+def test_a_broken_trace_is_reported_and_the_rest_goes_on(traces, tmp_path, capsys):
+    (traces / "node0" / "broken.json").write_text('{"traceEvents": [', "utf-8")
+    (traces / "node1" / "empty.json").write_text("", "utf-8")
+    found = asked(capsys, traces, "-o", tmp_path / "out")["job"]
+    assert found["ranks"] == 8
+    assert sorted(os.path.basename(trace) for trace in found["failed"]) == ["broken.json", "empty.json"]
+    assert main(["profile", str(traces)]) == 0  # the same without a folder
+    printed = capsys.readouterr()
+    assert printed.err.count("vramwise: not read: ") == 2
+    assert "rank 2 on node0" in printed.out
+
+
+def test_a_process_that_dies_costs_one_trace():
+    """What stands for traces are signals that the process that gets one sends itself: 0 is none, 9 kills it."""
+    numbers = [0] * 12
+    numbers[4] = signal.SIGKILL
+    ended = list(mapped(numbers, signal.raise_signal, 2))
+    assert sorted(map(str, ended)) == sorted([str(None)] * 11 + [str(Done(str(signal.SIGKILL), DIED))])
+
+
+def test_a_full_disk_leaves_nothing_half_written(traces, tmp_path, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(folders.Path, "rename", full)
+    assert main(["profile", str(traces), "-o", str(out)]) == 4
+    assert capsys.readouterr().err.splitlines()[-1] == f"vramwise: {out}: cannot be written (No space left on device)"
+    assert not list((out / "parts").iterdir())
+    assert not (out / folders.UNWRITTEN).exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(traces, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
+    assert main(["profile", str(traces), "-o", str(tmp_path / "photos")]) == 2
+    assert "expected a new folder, an empty one or a job's" in capsys.readouterr().err
+
+
+def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    (out / "job.json").write_text('{"schema": 99}', "utf-8")
+    capsys.readouterr()
+    assert main(["profile", str(out)]) == 4
+    assert "its tables have schema 99, expected 1" in capsys.readouterr().err
+    (out / "job.json").write_text('{"schema": 1}', "utf-8")
+    steps = next((out / "parts").glob("*/steps.parquet"))
+    steps.write_bytes(steps.read_bytes()[:100])
+    with pytest.raises(SourceError, match="damaged tables"):
+        answer_of(JobFolder(out))
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "a/b", "3", "1/", "-1/2", "1/99999999999999999999"])
+def test_a_share_that_is_none_is_refused(traces, tmp_path, shard, capsys):
+    assert main(["profile", str(traces), "-o", str(tmp_path / "out"), f"--shard={shard}"]) == 2
+    assert "--shard: expected I/N with I from 1 to N" in capsys.readouterr().err
+
+
+def test_the_tables_answer_questions_and_reach_nothing_else(traces, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    capsys.readouterr()
+    for name in QUERIES:
+        rows = asked(capsys, out, "--sql", name)
+        assert rows or name == "memory"
+    assert asked(capsys, out, "--sql", "SELECT count(*) AS n FROM collectives") == [{"n": 24}]
+    for query in (
+        "SELECT * FROM read_csv('/etc/passwd')", "COPY (SELECT 1) TO 'x.csv'", "ATTACH 'x.db'", "INSTALL httpfs",
+        "SET enable_external_access = true", "SELECT 1; SELECT 2", "SELECT * FROM glob('/*')", "DROP TABLE ranks", "no",
+    ):  # fmt: skip
+        assert main(["profile", str(out), "--sql", query]) == 2
+        assert capsys.readouterr().err.startswith("vramwise: --sql: ")
+    assert main(["profile", str(out), "--sql"]) == 0
+    assert "questions by name" in capsys.readouterr().out
+
+
+def test_a_rank_of_a_job_has_the_figures_of_its_trace(traces, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    capsys.readouterr()
+    of_rank = asked(capsys, out, "--rank", "2")["ranks"]
+    assert of_rank == {"2": asked(capsys, traces)["ranks"]["2"]}
+    assert main(["profile", str(out), "--rank", "77"]) == 2
+    assert 'no rank "77" among the 8 of this job' in capsys.readouterr().err
+
+
+def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):
+    for name, late in (("a", 900), ("b", 0)):
+        for rank, trace in enumerate(job(8, late={2: late})):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"rank{rank}.json").write_bytes(text(trace))
+        map_into = JobFolder(tmp_path / f"out-{name}")
+        map_into.begin()
+        for trace in trace_paths([str(tmp_path / name)]):
+            map_trace(trace, str(map_into.path))
+    both = [str(tmp_path / "out-a"), str(tmp_path / "out-b")]
+    assert main(["compare", *both, "--json"]) == 0
+    whole, *parts = json.loads(capsys.readouterr().out)["terms"]
+    for side in ("a", "b", "difference"):
+        assert sum(term[side] for term in parts) == pytest.approx(whole[side])
+    waiting = next(term for term in parts if term["path"] == "step/exposed communication")
+    assert waiting["difference"] == pytest.approx(3 * 0.9 / 8)
+    assert main(["compare", *both]) == 0
+    assert "exposed communication" in capsys.readouterr().out
+    assert main(["compare", both[0], str(tmp_path / "a" / "rank0.json")]) == 2
+    assert "expected the folder of a job too" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--shard", "1/2"), ("--jobs", "2"), ("--sql",)])
+def test_flags_of_a_folder_without_one(traces, flags, capsys):
+    assert main(["profile", str(traces), *flags]) == 2
+    assert "goes with -o FOLDER" in capsys.readouterr().err
