@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, run_job, trace_of
+from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, not_read, run_job, trace_of
 from vramwise.cli.profile_ways import HELP as RUN_HELP
 from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
@@ -124,8 +124,8 @@ def _read(traces: list[str], *, partial: bool) -> list[Recording]:
             failed.append(problem)
     if not recordings:
         raise failed[0]
-    for each in failed:
-        print(f"vramwise: not read: {each}", file=sys.stderr)
+    if failed:
+        print(f"vramwise: {not_read([str(each) for each in failed])}", file=sys.stderr)
     return recordings
 
 

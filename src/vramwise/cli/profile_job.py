@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
 
 MOST_JOBS = 512
-MOST_NAMED = 8
 OUT_HELP = "keep each trace's tables (Parquet) in this folder and answer from there; what is there already is not read"
 JOBS_HELP = "read N traces at a time, each by a process of its own; with -o"
 SHARD_HELP = "read only every N-th trace from the I-th, for arrays of jobs that fill one folder; with -o"
@@ -71,6 +70,12 @@ def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
 
     show(job_lines(answer))
     return 0
+
+
+def not_read(failed: Sequence[str]) -> str:
+    """What to say of traces that could not be read, on one line."""
+    more = f" and {len(failed) - 1:,} more" if len(failed) > 1 else ""
+    return f"not read: {failed[0]}{more}"
 
 
 def job_of(recordings: Sequence[Recording]) -> dict[str, Any] | None:
@@ -126,12 +131,9 @@ def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
     finally:
         progress.end()
         folder.end()
-    for why in failed[:MOST_NAMED]:
-        print(f"vramwise: not read: {why}", file=sys.stderr)
-    if len(failed) > MOST_NAMED:
-        print(f"vramwise: not read: {len(failed) - MOST_NAMED:,} more ({folder.failed})", file=sys.stderr)
     kept = len(traces) - len(left)
-    print(f"{folder.path}: {len(left) - len(failed):,} traces read, {kept:,} were there", file=sys.stderr)
+    lost = f", {not_read(failed)}" if failed else ""
+    print(f"{folder.path}: {len(left) - len(failed):,} traces read, {kept:,} were there{lost}", file=sys.stderr)
     if traces and not kept and len(failed) == len(left):
         raise SourceError("no trace could be read")
 
