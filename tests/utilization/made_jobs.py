@@ -6,9 +6,14 @@ heavy pipeline stage, uneven experts. Every rank's clock begins somewhere else.
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 from made_traces import ALL_REDUCE, GEMM, document, launch, on_gpu, step
+
+from vramwise.utilization.job.mapped import read_part
 
 TRANSFER_US = 50
 STEP_US = 10_000
@@ -55,3 +60,23 @@ def _rank(
         ]  # fmt: skip
     header = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": ranks}}
     return document(events, rank=None, **header)
+
+
+def read_by_a_worker_that_dies(trace: str) -> Any:
+    """`read_part`, but the process that first reads a trace whose folder has the file `die` ends."""
+    sign = Path(trace).parent / "die"
+    if sign.exists():
+        sign.unlink()
+        os._exit(1)
+    return read_part(trace)
+
+
+def slow(trace: str) -> Any:
+    """`read_part`, never soon."""
+    time.sleep(0.2)
+    return read_part(trace)
+
+
+def dies(trace: str) -> Any:
+    """Ends whatever process reads it."""
+    os._exit(1)

@@ -6,6 +6,7 @@ import errno
 import gzip
 import json
 import os
+import platform
 import signal
 
 import pytest
@@ -57,10 +58,14 @@ def test_what_is_there_is_not_read_again_and_what_changed_is(traces, tmp_path, c
     for path in paths:
         map_trace(path, str(out.path))
     assert all(out.has(path) for path in paths)
+    assert out.has(os.path.relpath(paths[0]))
     os.utime(paths[0], ns=(1, 1))
     assert [out.has(path) for path in paths] == [False] + [True] * 7
     assert main(["profile", str(traces), "-o", str(out.path)]) == 0
     assert "1 traces read, 7 were there" in capsys.readouterr().err
+    open(paths[0], "wb").close()
+    assert main(["profile", str(traces), "-o", str(out.path)]) == 0
+    assert len(list(out.parts.iterdir())) == 7  # what it was is gone with it
 
 
 def test_a_broken_trace_is_reported_and_the_rest_goes_on(traces, tmp_path, capsys):
@@ -93,7 +98,7 @@ def test_a_full_disk_leaves_nothing_half_written(traces, tmp_path, monkeypatch, 
     assert main(["profile", str(traces), "-o", str(out)]) == 4
     assert capsys.readouterr().err.splitlines()[-1] == f"vramwise: {out}: cannot be written (No space left on device)"
     assert not list((out / "parts").iterdir())
-    assert not (out / folders.UNWRITTEN).exists()
+    assert not list(out.glob(f"{folders.UNWRITTEN}*"))
 
 
 def test_a_folder_of_something_else_is_left_alone(traces, tmp_path, capsys):
@@ -101,6 +106,23 @@ def test_a_folder_of_something_else_is_left_alone(traces, tmp_path, capsys):
     (tmp_path / "photos" / "a.jpg").write_bytes(b"x")
     assert main(["profile", str(traces), "-o", str(tmp_path / "photos")]) == 2
     assert "expected a new folder, an empty one or a job's" in capsys.readouterr().err
+
+
+def test_another_share_may_begin_the_same_folder_at_the_same_moment(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / ".job.json.node7.4711").touch()
+    JobFolder(tmp_path).begin()
+    JobFolder(tmp_path).check()
+
+
+def test_what_a_dead_process_left_is_removed(tmp_path):
+    folder = JobFolder(tmp_path / "out")
+    folder.begin()
+    dead, alive = (folder.path / f"{folders.UNWRITTEN}a.{platform.node()}.{each}" for each in (2**30, os.getpid()))
+    for each in (dead, alive):
+        each.mkdir()
+    folder.end()
+    assert [dead.exists(), alive.exists()] == [False, True]
 
 
 def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
@@ -173,7 +195,7 @@ def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):
     assert "expected the folder of a job too" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [("--shard", "1/2"), ("--jobs", "2"), ("--sql",)])
+@pytest.mark.parametrize("flags", [("--shard", "1/2"), ("--jobs", "2"), ("--dask", "tcp://a:1"), ("--sql",)])
 def test_flags_of_a_folder_without_one(traces, flags, capsys):
     assert main(["profile", str(traces), *flags]) == 2
     assert "goes with -o FOLDER" in capsys.readouterr().err

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from vramwise.errors import SourceError, UsageError, clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from vramwise.utilization.job.folder import JobFolder
+    from vramwise.utilization.job.mapped import Done
     from vramwise.utilization.profiler.recording import Recording
 
 MOST_JOBS = 512
 OUT_HELP = "keep each trace's tables (Parquet) in this folder and answer from there; what is there already is not read"
 JOBS_HELP = "read N traces at a time, each by a process of its own; with -o"
 SHARD_HELP = "read only every N-th trace from the I-th, for arrays of jobs that fill one folder; with -o"
+DASK_HELP = (
+    "read the traces on the workers of a Dask cluster that see them: tcp://HOST:PORT, tls://HOST:PORT, or a FILE.toml "
+    "that starts one ([slurm], [pbs], [lsf], [kubernetes], …); with -o"
+)
 SQL_HELP = "ask the tables of a job: a SELECT, or the name of a question; without, list names and columns"
 
 
@@ -29,6 +34,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", metavar="FOLDER", help=OUT_HELP)
     parser.add_argument("--jobs", type=int, default=None, metavar="N", help=JOBS_HELP)
     parser.add_argument("--shard", metavar="I/N", help=SHARD_HELP)
+    parser.add_argument("--dask", metavar="WHERE", help=DASK_HELP)
     parser.add_argument("--rank", metavar="R", help="print the figures of this rank alone")
     parser.add_argument("--sql", nargs="?", const="", metavar="QUERY", help=SQL_HELP)
 
@@ -43,7 +49,7 @@ def job_folder(args: argparse.Namespace) -> JobFolder | None:
     if asked and args.out is not None:
         raise UsageError("-o: expected traces to read, got the folder of a job, which holds their tables already")
     if not asked and args.out is None:
-        for flag, value in (("--jobs", args.jobs), ("--shard", args.shard), ("--sql", args.sql)):
+        for flag, value in (("--jobs", args.jobs), ("--shard", args.shard), ("--dask", args.dask), ("--sql", args.sql)):
             if value is not None:
                 raise UsageError(f"{flag} goes with -o FOLDER" + (", or with that folder" if flag == "--sql" else ""))
         return None
@@ -108,22 +114,23 @@ def trace_of(folder: JobFolder, rank: str) -> str:
 
 def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
     from vramwise.cli.screens.progress import Progress
-    from vramwise.utilization.job.folder import imported
-    from vramwise.utilization.job.mapped import map_trace, mapped, shard_of
+    from vramwise.utilization.job.folder import imported, whole_path
+    from vramwise.utilization.job.mapped import shard_of
     from vramwise.utilization.profiler.files import trace_paths
 
-    jobs = 1 if args.jobs is None else args.jobs
-    if not 1 <= jobs <= MOST_JOBS:
+    once = list(dict.fromkeys(map(whole_path, trace_paths(args.traces))))
+    traces = shard_of(once, args.shard)
+    if args.jobs is not None and not 1 <= args.jobs <= MOST_JOBS:
         raise UsageError(f"--jobs: expected a whole number from 1 to {MOST_JOBS}, got {args.jobs}")
-    traces = shard_of(trace_paths(args.traces), args.shard)
+    if args.jobs is not None and args.dask is not None:
+        raise UsageError("--jobs and --dask: expected one of them, processes here or workers there")
     imported("pyarrow.parquet")
     folder.begin()
-    do = partial(map_trace, out=str(folder.path), partial=args.partial)
     left = [trace for trace in traces if not folder.has(trace)]
     progress = Progress("reading", len(left), "traces")
     failed: list[str] = []
     try:
-        for number, done in enumerate(mapped(left, do, jobs), 1):
+        for number, done in enumerate(_ends(left, folder, args), 1):
             progress.at(number)
             if done.why is not None:
                 folder.fail(done.trace, done.why)
@@ -136,6 +143,19 @@ def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
     print(f"{folder.path}: {len(left) - len(failed):,} traces read, {kept:,} were there{lost}", file=sys.stderr)
     if traces and not kept and len(failed) == len(left):
         raise SourceError("no trace could be read")
+
+
+def _ends(traces: list[str], folder: JobFolder, args: argparse.Namespace) -> Iterator[Done]:
+    """What became of each trace, by processes of this machine or by a cluster."""
+    from vramwise.utilization.job.mapped import map_trace, mapped, mapped_on, read_part
+
+    if args.dask is None or not traces:
+        yield from mapped(traces, partial(map_trace, out=str(folder.path), partial=args.partial), args.jobs or 1)
+        return
+    from vramwise.clusters import connected
+
+    with connected(args.dask) as cluster:
+        yield from mapped_on(cluster, traces, partial(read_part, partial=args.partial), folder)
 
 
 def _asked(folder: JobFolder, args: argparse.Namespace) -> int:

@@ -13,11 +13,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +32,8 @@ from vramwise.utilization.job.schema import SCHEMA, TABLES
 
 ABOUT: Final = "job.json"
 LARGEST_ABOUT: Final = MIB
-UNWRITTEN: Final = ".unwritten"
+UNWRITTEN: Final = ".unwritten."
+Stamp = dict[str, str | int]
 
 
 def imported(name: str) -> Any:
@@ -56,15 +59,23 @@ class JobFolder:
     def begin(self) -> None:
         """Make it where it is not there yet."""
         try:
-            if self.path.exists() and not is_job(self.path) and (not self.path.is_dir() or any(self.path.iterdir())):
+            if self.path.exists() and not is_job(self.path) and not self._is_begun():
                 raise UsageError(f"-o {shown_path(str(self.path))}: expected a new folder, an empty one or a job's")
             if is_job(self.path):
                 self.check()
-                return
             self.parts.mkdir(parents=True, exist_ok=True)
+            if not is_job(self.path):
+                new = self.path / f".{ABOUT}.{platform.node()}.{os.getpid()}"  # another machine's may be at it too
+                new.write_text(json.dumps({"schema": SCHEMA, "vramwise": __version__}) + "\n", "utf-8")
+                new.replace(self.path / ABOUT)
         except OSError as problem:
             raise _unwritable(self.path, problem) from None
-        write_file(self.path / ABOUT, json.dumps({"schema": SCHEMA, "vramwise": __version__}) + "\n")
+
+    def _is_begun(self) -> bool:
+        """Whether it is empty, or another share of the work is making it at this moment."""
+        return self.path.is_dir() and all(
+            each.name == "parts" or each.name.startswith((f".{ABOUT}.", UNWRITTEN)) for each in self.path.iterdir()
+        )
 
     def check(self) -> None:
         """Raises SourceError for a folder of another schema, or for none."""
@@ -78,18 +89,18 @@ class JobFolder:
     def has(self, trace: str) -> bool:
         """Whether the part of this trace is there, of the file as it is now."""
         with suppress(SourceError, OSError):
-            return _document(self.parts / key_of(trace) / "part.json") == _stamp(trace)
+            return _document(self.parts / key_of(trace) / "part.json") == stamp_of(trace)
         return False
 
-    def write(self, trace: str, tables: Mapping[str, Rows]) -> None:
+    def write(self, stamp: Stamp, tables: Mapping[str, bytes]) -> None:
         """The part of one trace. Raises SourceError, with nothing half-written."""
-        key = key_of(trace)
-        unwritten = self.path / UNWRITTEN / f"{key}.{os.getpid()}"
+        key = key_of(str(stamp["trace"]))
+        unwritten = self.path / f"{UNWRITTEN}{key}.{platform.node()}.{os.getpid()}"
         try:
-            unwritten.mkdir(parents=True)
-            for table, rows in tables.items():
-                imported("pyarrow.parquet").write_table(arrow_table(table, rows), unwritten / f"{table}.parquet")
-            (unwritten / "part.json").write_text(json.dumps(_stamp(trace)), "utf-8")
+            unwritten.mkdir(exist_ok=True)
+            for table, content in tables.items():
+                (unwritten / f"{table}.parquet").write_bytes(content)
+            (unwritten / "part.json").write_text(json.dumps(stamp), "utf-8")
             shutil.rmtree(self.parts / key, ignore_errors=True)
             unwritten.rename(self.parts / key)
             (self.failed / f"{key}.json").unlink(missing_ok=True)
@@ -99,17 +110,21 @@ class JobFolder:
             shutil.rmtree(unwritten, ignore_errors=True)
 
     def fail(self, trace: str, why: str) -> None:
-        """Keep that a trace could not be read."""
+        """Keep that a trace could not be read; a part of the file as it was is gone then."""
         try:
             self.failed.mkdir(exist_ok=True)
             write_file(self.failed / f"{key_of(trace)}.json", json.dumps({"trace": trace, "why": why}) + "\n")
         except OSError as problem:
             raise _unwritable(self.path, problem) from None
+        shutil.rmtree(self.parts / key_of(trace), ignore_errors=True)
 
     def end(self) -> None:
-        """Remove what processes that died left behind, where no other is writing."""
+        """Remove what processes of this machine left behind that are no more."""
         with suppress(OSError):
-            (self.path / UNWRITTEN).rmdir()
+            for each in self.path.glob(f"{UNWRITTEN}*"):
+                *_, process = each.name.rpartition(f".{platform.node()}.")
+                if process.isdecimal() and each.name != process and not _is_alive(int(process)):
+                    shutil.rmtree(each, ignore_errors=True)
 
     def failures(self) -> dict[str, str]:
         """The traces that could not be read, and why."""
@@ -121,11 +136,15 @@ class JobFolder:
                 yield _document(file)
 
 
+def whole_path(trace: str) -> str:
+    """The path of a trace from anywhere."""
+    return trace if "://" in trace else os.path.abspath(trace)
+
+
 def key_of(trace: str) -> str:
     """A name for a trace's part: its own, safe in any file system, and a hash of where it is."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.basename(trace))[:60].lstrip(".")
-    where = trace if "://" in trace else os.path.abspath(trace)
-    return f"{name}-{hashlib.sha256(where.encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+    return f"{name}-{hashlib.sha256(whole_path(trace).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
 
 
 def arrow_table(table: str, rows: Rows) -> Any:
@@ -135,9 +154,25 @@ def arrow_table(table: str, rows: Rows) -> Any:
     return arrow.Table.from_pylist(rows, schema=arrow.schema(fields))
 
 
-def _stamp(trace: str) -> dict[str, Any]:
+def parquet_of(table: str, rows: Rows) -> bytes:
+    """Rows as the file that is kept of them."""
+    out = BytesIO()
+    imported("pyarrow.parquet").write_table(arrow_table(table, rows), out)
+    return out.getvalue()
+
+
+def stamp_of(trace: str) -> Stamp:
+    """What tells whether a trace is still the file that was read. Raises OSError."""
     found = os.stat(trace)
-    return {"schema": SCHEMA, "trace": trace, "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
+    return {"schema": SCHEMA, "trace": whole_path(trace), "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as problem:
+        return not isinstance(problem, ProcessLookupError)
+    return True
 
 
 def _document(path: Path) -> dict[str, Any]:

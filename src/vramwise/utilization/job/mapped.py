@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vramwise.errors import SourceError, UsageError
 from vramwise.processes import begin_process, end_processes
-from vramwise.utilization.job.folder import JobFolder
+from vramwise.utilization.job.folder import JobFolder, Stamp, parquet_of, stamp_of
 from vramwise.utilization.job.part import Rows, part_of
 from vramwise.utilization.job.schema import TABLES
 from vramwise.utilization.profiler.collect import read_trace
@@ -16,6 +16,8 @@ from vramwise.utilization.profiler.files import in_file
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from vramwise.clusters import Cluster
 
 Trace = TypeVar("Trace")
 AHEAD = 2
@@ -30,21 +32,40 @@ class Done(NamedTuple):
     why: str | None
 
 
+class Read(NamedTuple):
+    """A trace as its part, to be kept wherever the folder is, or why it could not be read."""
+
+    stamp: Stamp
+    tables: dict[str, bytes]
+    why: str | None = None
+
+
+def read_part(trace: str, *, partial: bool = False) -> Read:
+    """Read one trace; nothing is written."""
+    tables: dict[str, Rows] = {name: [] for name in TABLES}
+    try:
+        files = in_file(trace)
+        stamp = stamp_of(trace)  # before it is read: what changes meanwhile is read again
+        for file in files:
+            for table, rows in part_of(read_trace(file, partial=partial)).items():
+                tables[table] += rows
+    except (SourceError, OSError, MemoryError) as problem:
+        return Read({}, {}, str(problem) or "more memory than there is")
+    return Read(stamp, {table: parquet_of(table, rows) for table, rows in tables.items()})
+
+
 def map_trace(trace: str, out: str, *, partial: bool = False) -> Done:
     """Read one trace and keep its part in the folder `out`; or say why it could not be read.
 
     Raises SourceError where the folder cannot be written: then every other trace would fail too.
     """
-    folder = JobFolder(out)
-    tables: dict[str, Rows] = {name: [] for name in TABLES}
-    try:
-        for file in in_file(trace):
-            for table, rows in part_of(read_trace(file, partial=partial)).items():
-                tables[table] += rows
-    except (SourceError, MemoryError) as problem:
-        return Done(trace, str(problem) or "more memory than there is")
-    folder.write(trace, tables)
-    return Done(trace, None)
+    return _kept(trace, read_part(trace, partial=partial), JobFolder(out))
+
+
+def _kept(trace: str, read: Read, folder: JobFolder) -> Done:
+    if read.why is None:
+        folder.write(read.stamp, read.tables)
+    return Done(trace, read.why)
 
 
 def shard_of(traces: Sequence[str], shard: str | None) -> list[str]:
@@ -72,6 +93,15 @@ def mapped(traces: Sequence[Trace], do: Callable[[Trace], Done], jobs: int = 1) 
     for trace in suspects:  # one of these killed its process: each has one of its own now
         if (yield from _by_processes(do, deque([trace]), 1)):
             yield Done(str(trace), DIED)
+
+
+def mapped_on(cluster: Cluster, traces: Iterable[str], do: Callable[[str], Read], folder: JobFolder) -> Iterator[Done]:
+    """The same by the workers of a cluster: they see the traces, and their parts come back and are kept here.
+
+    `do` is `read_part`: something that workers can import.
+    """
+    for trace, read in cluster.as_they_end(do, traces):
+        yield _kept(trace, read, folder) if isinstance(read, Read) else Done(trace, DIED)
 
 
 def _by_processes(do: Callable[[Trace], Done], traces: deque[Trace], jobs: int) -> Generator[Done, None, list[Trace]]:

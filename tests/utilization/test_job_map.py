@@ -1,0 +1,124 @@
+"""A job's traces become the same tables by whatever reads them: processes, shares, a Dask cluster whose workers die."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from made_jobs import dies, job, read_by_a_worker_that_dies, slow
+from made_traces import packed, text
+
+from vramwise import clusters
+from vramwise.errors import UsageError, VramwiseError
+from vramwise.utilization.job.folder import JobFolder
+from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped, mapped_on, read_part, shard_of
+
+pytest.importorskip("pyarrow")
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """Six ranks, one of them broken and one empty."""
+    folder = tmp_path_factory.mktemp("traces")
+    for rank, trace in enumerate(job(6, steps=2, group_size=2)):
+        (folder / f"rank{rank}.json").write_bytes(packed(trace))
+    (folder / "rank4.json").write_bytes(text(trace)[:-30])
+    (folder / "rank5.json").write_bytes(b"")
+    return sorted(str(each) for each in folder.glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    file = tmp_path_factory.mktemp("dask") / "local.toml"
+    file.write_text('[local]\nn_workers = 2\nthreads_per_worker = 1\ndashboard_address = ":0"\n')
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), clusters.connected(str(file)) as opened:
+        yield opened
+
+
+def begun(path) -> JobFolder:
+    folder = JobFolder(path)
+    folder.begin()
+    return folder
+
+
+def content(folder: JobFolder) -> dict[str, bytes]:
+    return {
+        str(each.relative_to(folder.path)): each.read_bytes() for each in folder.path.rglob("*.*") if each.is_file()
+    }
+
+
+def test_processes_shards_and_a_cluster_whose_worker_dies_leave_the_same_tables(tmp_path, traces, cluster):
+    alone, shards, by_dask = (begun(tmp_path / name) for name in ("alone", "shards", "dask"))
+    ends = list(mapped(traces, partial(map_trace, out=str(alone.path))))
+    assert [Path(end.trace).name for end in ends if end.why] == ["rank4.json", "rank5.json"]
+    assert len(list(alone.parts.iterdir())) == 4
+    for shard in ("2/2", "1/2"):
+        list(mapped(shard_of(traces, shard), partial(map_trace, out=str(shards.path)), 2))
+    sign = Path(traces[0]).parent / "die"
+    sign.touch()
+    found = list(mapped_on(cluster, traces, read_by_a_worker_that_dies, by_dask))
+    assert not sign.exists()
+    assert sorted(found) == sorted(ends)
+    assert content(alone) == content(shards) == content(by_dask)
+
+
+def test_a_trace_that_ends_every_worker_is_named(tmp_path, traces, cluster):
+    folder = begun(tmp_path / "out")
+    assert list(mapped_on(cluster, traces[:1], dies, folder)) == [Done(traces[0], DIED)]
+    assert list(mapped_on(cluster, traces[:1], read_part, folder)) == [Done(traces[0], None)]
+
+
+def test_workers_of_another_version_are_refused(monkeypatch, cluster):
+    monkeypatch.setattr(clusters, "__version__", "9.9")
+    said = r"worker tcp://\S+ has vramwise \S+, expected 9\.9 as here"
+    with pytest.raises(VramwiseError, match=said), clusters.connected(cluster.address):
+        pass
+    with pytest.raises(VramwiseError, match=r"a worker has vramwise"):
+        list(cluster.in_order(abs, [1]))
+
+
+def test_a_scheduler_that_goes_away_is_one_line_and_what_ended_is_kept(tmp_path, traces):
+    distributed = pytest.importorskip("distributed")
+    folder = begun(tmp_path / "out")
+    here = {"processes": False, "protocol": "tcp://", "host": "127.0.0.1", "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, **here) as local,
+        clusters.connected(local.scheduler_address) as cluster,
+    ):
+        ends = mapped_on(cluster, traces[:4], slow, folder)
+        next(ends)
+        local.close()
+        with pytest.raises(VramwiseError, match="went away: run again"):
+            list(ends)
+    assert [trace for trace in traces[:4] if folder.has(trace)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("http://here", "expected tcp://HOST:PORT, tls://HOST:PORT or FILE.toml"),
+        ("{}/a.yaml", "expected tcp://HOST:PORT"),
+        ("{}/a.toml", r"one table out of \[slurm\].*did you mean \[slurm\]"),
+        ("{}/b.toml", "jobs: expected a whole number"),
+        ("{}/c.toml", "is no TOML"),
+        ("{}/d.toml", r"\[local\] does not start a cluster"),
+    ],
+)
+def test_what_is_no_cluster_is_refused(tmp_path, given, said):
+    (tmp_path / "a.toml").write_text("[slrum]\n")
+    (tmp_path / "b.toml").write_text("jobs = 0\n[slurm]\n")
+    (tmp_path / "c.toml").write_text("[")
+    (tmp_path / "d.toml").write_text("[local]\nqueue = 3\n")
+    with pytest.raises(UsageError, match=said), clusters.connected(given.format(tmp_path)):
+        pass
+
+
+def test_plain_is_said_outside_loopback(capsys):
+    for address in ("tcp://127.0.0.1:8786", "tcp://[::1]:8786", "tcp://localhost:1", "tls://node:8786"):
+        clusters._say_what_is_plain(address)
+    assert capsys.readouterr().err == ""
+    clusters._say_what_is_plain("tcp://node7:8786")
+    assert "--dask tcp:// is plain" in capsys.readouterr().err
