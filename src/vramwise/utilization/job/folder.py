@@ -29,6 +29,7 @@ from vramwise.files import read_at_most, shown_path, write_file
 from vramwise.units import MIB
 from vramwise.utilization.job.part import Rows
 from vramwise.utilization.job.schema import SCHEMA, TABLES
+from vramwise.utilization.profiler.remote import remote_stamp
 
 ABOUT: Final = "job.json"
 LARGEST_ABOUT: Final = MIB
@@ -162,7 +163,10 @@ def parquet_of(table: str, rows: Rows) -> bytes:
 
 
 def stamp_of(trace: str) -> Stamp:
-    """What tells whether a trace is still the file that was read. Raises OSError."""
+    """What tells whether a trace is still the file that was read. Raises OSError, SourceError."""
+    if "://" in trace:
+        size, changed = remote_stamp(trace)
+        return {"schema": SCHEMA, "trace": trace, "bytes": size, "changed": changed}
     found = os.stat(trace)
     return {"schema": SCHEMA, "trace": whole_path(trace), "bytes": found.st_size, "changed_ns": found.st_mtime_ns}
 

@@ -59,7 +59,11 @@ def trace_paths(paths: Iterable[str]) -> list[str]:
     found: list[str] = []
     for text in paths:
         path = Path(text)
-        if path.is_dir():
+        if "://" in text:
+            from vramwise.utilization.profiler.remote import remote_paths
+
+            found += remote_paths(text)
+        elif path.is_dir():
             inside = _named_as_traces(path.iterdir()) or _named_as_traces(islice(path.rglob("*"), MOST_ENTRIES))
             if not inside:
                 raise SourceError(f"{_shown(path)}: no trace in this folder (expected {', '.join(SUFFIXES)})")
@@ -82,6 +86,10 @@ def _named_as_traces(entries: Iterable[Path]) -> list[str]:
 
 def in_file(name: str) -> list[TraceFile]:
     """The traces of one file: some hold several ranks. Raises SourceError."""
+    if "://" in name:
+        from vramwise.utilization.profiler.remote import remote_trace
+
+        return [remote_trace(name)]
     path = Path(name)
     try:
         if not path.is_file():
@@ -108,9 +116,14 @@ def in_file(name: str) -> list[TraceFile]:
 def _read(path: Path, compressed: bool) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
-            yield from _gunzipped(file, _shown(path)) if compressed else _plain(file)
+            yield from unpacked(file, _shown(path), compressed=compressed)
     except OSError as error:
         raise SourceError(f"{_shown(path)}: {error.strerror or error}") from None
+
+
+def unpacked(file: IO[bytes], name: str, *, compressed: bool) -> Iterator[bytes]:
+    """The text of a file in pieces. Raises SourceError for damaged gzip."""
+    return _gunzipped(file, name) if compressed else _plain(file)
 
 
 def _plain(file: IO[bytes]) -> Iterator[bytes]:
