@@ -44,6 +44,15 @@ AHEAD: Final = 2
 """Items that wait for each thread of the workers."""
 
 
+def share(text: str) -> tuple[int, int]:
+    """I and N of "I/N", counted from 1: the share of one of an array of jobs. Raises UsageError."""
+    first, slash, count = text.partition("/")
+    if not (slash and first.isdecimal() and count.isdecimal() and len(text) < 20 and 1 <= int(first) <= int(count)):
+        from_zero = ": an index from 0 is $((INDEX + 1))/N" if first == "0" else ""
+        raise UsageError(f'--shard: expected I/N with I from 1 to N ("3/16"), got "{clipped(text)}"{from_zero}')
+    return int(first), int(count)
+
+
 class Lost(NamedTuple):
     """What there is of an item whose workers died one after the other."""
 

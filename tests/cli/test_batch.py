@@ -41,7 +41,7 @@ def estimate(scenario, *, limits):
 
 def arguments(file, output=None):
     output = None if output is None else str(output)
-    return argparse.Namespace(file=str(file), output=output, limits=False, jobs=None)
+    return argparse.Namespace(file=str(file), output=output, limits=False, jobs=None, dask=None, shard=None)
 
 
 def jsonl(path, *rows):
@@ -275,6 +275,31 @@ def test_several_processes_give_the_same_lines_in_the_same_order(tmp_path, capsy
     assert outs[0].read_bytes() == outs[1].read_bytes()
     assert main(["batch", str(source), "--jobs", "0"]) == 2
     assert "--jobs: expected a whole number from 1" in capsys.readouterr().err
+
+
+def test_shares_of_a_file_one_after_the_other_are_the_whole(tmp_path, capsys):
+    source = jsonl(tmp_path / "in.jsonl", *({"model": "gpt2", "task": "load", "id": n} for n in range(60)))
+    outs = [tmp_path / f"part{part}" for part in range(1, 8)]
+    for part, out in enumerate(outs, 1):
+        assert main(["batch", str(source), "-o", str(out), "--shard", f"{part}/7"]) == 0
+    assert main(["batch", str(source), "-o", str(tmp_path / "whole")]) == 0
+    assert b"".join(out.read_bytes() for out in outs) == (tmp_path / "whole").read_bytes()
+    assert main(["batch", "-", "--shard", "1/2"]) == 2
+    assert "expected a file, whose lines can be counted" in capsys.readouterr().err
+
+
+def test_a_finished_share_is_kept_until_its_file_changes(tmp_path, capsys):
+    source, out = jsonl(tmp_path / "in.jsonl", *[GOOD] * 4), tmp_path / "part"
+    ask = ["batch", str(source), "-o", str(out), "--shard", "2/2"]
+    assert main(ask) == 0
+    os.utime(source, ns=(1, 1))
+    out.write_text("kept", "utf-8")
+    assert main(ask) == 0
+    assert "kept, newer than" in capsys.readouterr().err
+    assert out.read_text("utf-8") == "kept"
+    os.utime(out, ns=(0, 0))
+    assert main(ask) == 0
+    assert len(out.read_text("utf-8").splitlines()) == 2
 
 
 def test_processes_end_with_whoever_reads_their_answers():

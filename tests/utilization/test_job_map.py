@@ -10,6 +10,7 @@ from made_jobs import dies, job, read_by_a_worker_that_dies, slow
 from made_traces import packed, text
 
 from vramwise import clusters
+from vramwise.cli.main import main
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.utilization.job.folder import JobFolder
 from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped, mapped_on, read_part, shard_of
@@ -63,6 +64,14 @@ def test_processes_shards_and_a_cluster_whose_worker_dies_leave_the_same_tables(
     assert not sign.exists()
     assert sorted(found) == sorted(ends)
     assert content(alone) == content(shards) == content(by_dask)
+
+
+def test_a_batch_by_workers_has_the_same_lines_in_the_same_order(tmp_path, cluster):
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(f'{{"model": "gpt2", "task": "load", "id": {n}}}\n' for n in range(60)), "utf-8")
+    assert main(["batch", str(source), "-o", str(tmp_path / "here")]) == 0
+    assert main(["batch", str(source), "-o", str(tmp_path / "there"), "--dask", cluster.address]) == 0
+    assert (tmp_path / "there").read_bytes() == (tmp_path / "here").read_bytes()
 
 
 def test_a_trace_that_ends_every_worker_is_named(tmp_path, traces, cluster):

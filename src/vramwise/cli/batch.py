@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
 from vramwise.cli.site_flags import add_site_arguments
@@ -62,6 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", metavar="N", help="answer with so many processes (1): the same lines in the same order, read ahead"
     )
+    parser.add_argument(
+        "--dask", metavar="WHERE", help="answer by the workers of tcp://HOST:PORT or tls://HOST:PORT, or of the "
+        "cluster in FILE.toml: the same lines in the same order",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shard", metavar="I/N", help="answer only the I-th of N parts of FILE, for arrays of jobs; their outputs one "
+        " after the other are the whole; an output newer than FILE is kept",
+    )  # fmt: skip
     add_site_arguments(parser)
     parser.add_argument(
         "--limits", action="store_true", help="search for max_batch and max_seq of every training too, which takes up "
@@ -84,6 +93,12 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
 
         estimate = partial(answered, replays=args.replay)
     jobs = _jobs(args.jobs)
+    if args.dask is not None and args.jobs is not None:
+        raise UsageError("--jobs: expected it or --dask, whose workers say how many")
+    part = None if args.shard is None else _part(args)
+    if part is not None and _is_kept(args):
+        print(f"{shown_path(args.output)}: kept, newer than {shown_path(args.file)}", file=sys.stderr)
+        return 0
     answer = partial(_answer, estimate=estimate, limits=args.limits)
     count, bad = 0, []
     to_terminal = args.output is None and sys.stdout.isatty()
@@ -91,7 +106,9 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
         _opened(args.file) as source,
         contextlib.nullcontext(sys.stdout) if args.output is None else written(args.output) as out,
         _progress(args.file, hidden=to_terminal) as advance,
-        contextlib.closing(_answered(_readable(source, args.file, advance), answer, jobs, args)) as answered_lines,
+        contextlib.closing(
+            _answered(islice(_readable(source, args.file, advance), *part or (None,)), answer, jobs, args)
+        ) as answered_lines,
     ):
         for one in answered_lines:
             out.write(one.text)
@@ -115,13 +132,36 @@ def _jobs(given: str | None) -> int:
 def _answered(
     lines: Iterator[Line], answer: Callable[[Line], Answer], jobs: int, args: argparse.Namespace
 ) -> Generator[Answer, None, None]:
-    """The answer to each line, by this process or by several."""
-    if jobs == 1:
+    """The answer to each line, by this process, by several or by a cluster."""
+    if jobs == 1 and args.dask is None:
         yield from map(answer, lines)
         return
-    from vramwise.cli.line_processes import answered_by
+    from vramwise.cli.line_processes import answered_by, answered_by_dask
 
-    yield from answered_by(jobs, lines, partial(_at_site, answer, args.site, args.no_site))
+    elsewhere = partial(_at_site, answer, args.site, args.no_site)
+    if args.dask is None:
+        yield from answered_by(jobs, lines, elsewhere)
+    else:
+        yield from answered_by_dask(args.dask, lines, elsewhere)
+
+
+def _part(args: argparse.Namespace) -> tuple[int, int]:
+    """The first line of a share and the one after its last, counted from 0. Raises UsageError."""
+    from vramwise.clusters import share
+
+    part, parts = share(args.shard)
+    if args.file == STANDARD_INPUT:
+        raise UsageError("--shard: expected a file, whose lines can be counted, got standard input")
+    with _opened(args.file) as source:
+        count = sum(1 for _ in _readable(source, args.file, lambda size: None))
+    return count * (part - 1) // parts, count * part // parts
+
+
+def _is_kept(args: argparse.Namespace) -> bool:
+    """Whether this share's output is there already: outputs appear whole."""
+    if args.output is None or not os.path.isfile(args.output):
+        return False
+    return os.stat(args.output).st_mtime_ns > os.stat(args.file).st_mtime_ns
 
 
 def _at_site(answer: Callable[[Line], Answer], site: str | None, no_site: bool, line: Line) -> Answer:

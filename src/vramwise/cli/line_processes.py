@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -39,6 +40,18 @@ def answered_by(processes: int, lines: Iterator[Line], answer: Callable[[Line], 
         raise VramwiseError("a process that answered lines died (of too little memory?): try fewer --jobs") from None
     finally:
         end_processes(pool)
+
+
+def answered_by_dask(where: str, lines: Iterator[Line], answer: Callable[[Line], A]) -> Iterator[A]:
+    """The same by the workers of a Dask cluster. Raises as `clusters.connected` and `Cluster.in_order`."""
+    from vramwise.clusters import Lost, connected
+
+    turns = iter(lambda: list(islice(lines, LINES_A_TURN)), [])
+    with connected(where) as cluster:
+        for answers in cluster.in_order(partial(_answers, answer), turns):
+            if isinstance(answers, Lost):
+                raise VramwiseError("the workers that answered lines died (of too little memory?)")
+            yield from answers
 
 
 def _answers(answer: Callable[[Line], A], lines: list[Line]) -> list[A]:

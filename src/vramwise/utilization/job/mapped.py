@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from vramwise.errors import SourceError, UsageError
+from vramwise.clusters import share
+from vramwise.errors import SourceError
 from vramwise.processes import begin_process, end_processes
 from vramwise.utilization.job.folder import JobFolder, Stamp, parquet_of, stamp_of
 from vramwise.utilization.job.part import Rows, part_of
@@ -69,16 +70,9 @@ def _kept(trace: str, read: Read, folder: JobFolder) -> Done:
 
 
 def shard_of(traces: Sequence[str], shard: str | None) -> list[str]:
-    """Every N-th trace from the I-th for "I/N", counted from 1; all of them for None. Raises UsageError."""
-    if shard is None:
-        return list(traces)
-    first, slash, count = shard.partition("/")
-    if not (slash and first.isdecimal() and count.isdecimal() and len(shard) < 20 and 1 <= int(first) <= int(count)):
-        raise UsageError(
-            f'--shard: expected I/N with I from 1 to N ("3/16"), got "{shard[:40]}"'
-            + (": an index from 0 is $((INDEX + 1))/N" if first == "0" else "")
-        )
-    return list(traces[int(first) - 1 :: int(count)])
+    """Every N-th trace from the I-th for "I/N", all of them for None. Raises UsageError."""
+    first, count = (1, 1) if shard is None else share(shard)
+    return list(traces[first - 1 :: count])
 
 
 def mapped(traces: Sequence[Trace], do: Callable[[Trace], Done], jobs: int = 1) -> Iterator[Done]:
