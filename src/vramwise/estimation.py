@@ -109,6 +109,22 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
 
 
+def weights_held(scenario: Mapping[str, object]) -> int:
+    """Bytes of weights that every card of a training holds throughout: none of it fits into less.
+
+    Raises what `estimate` raises of the model and its settings.
+    """
+    from vramwise.training.job import job_of
+
+    asked = Scenario.from_dict(scenario)
+    found, model = model_of(asked)
+    if found.adapter is not None or asked.train.offload_params != "none":
+        return 0
+    job = job_of(asked, model, _gpu(asked)[0])
+    held = map(job.states, job.ranks)
+    return min(one.weights + one.frozen_weights + one.adapter_weights for one in held)
+
+
 def needs_together(
     scenario: Scenario, micro_batch_sizes: Sequence[int] | None, sequence_lengths: Sequence[int] | None, *,
     ends: bool = False, site: str | os.PathLike[str] | Site | None = THE_USERS,

@@ -10,7 +10,7 @@ import pytest
 import vramwise
 from vramwise.cli.main import main
 from vramwise.estimation import estimate
-from vramwise.planner import recorded_shapes
+from vramwise.planner import catalog_fit, recorded_shapes
 from vramwise.planner.families import family_of, members
 
 KEYS = ("model", "task", "method", "quantization", "sequence_length", "micro_batch_size", "concurrency", "total_needed",
@@ -186,3 +186,15 @@ def test_bad_input_is_one_line(arguments, says, capsys):
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert says in captured.err
+
+
+def test_what_cannot_lie_on_the_card_whole_and_a_second_of_one_description_take_no_estimate(capsys, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        catalog_fit, "estimate", lambda scenario, **kw: asked.append(scenario) or estimate(scenario, **kw)
+    )
+    arguments = ("--gpu", "24GiB", "--top", "1", "--task", "serve", "--family")
+    printed(capsys, *arguments, "mixtral", code=3)
+    assert not asked  # 46.7 billion weights, 4.8 bits and more each
+    printed(capsys, *arguments, "pythia", "--params", "12b")
+    assert {one["model"] for one in asked} == {"EleutherAI/pythia-12b"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramwise.estimation import described_model
-from vramwise.planner.sizes import _rows, line_digest, num_parameters_of
+from vramwise.planner.sizes import _rows, by_size, line_digest, num_parameters_of
 from vramwise.sources.catalog import names
 
 SOME = tuple(names().ids)[::25]
@@ -18,5 +18,12 @@ def test_a_size_is_the_described_models(model_id):
 
 def test_most_sizes_are_those_of_todays_catalog():
     """After a change of the catalog: python tools/build_sizes.py"""
-    known = [one for one in names().ids if _rows().get(one, (None, 0))[0] == line_digest(one)]
+    known = [one for one in names().ids if one in _rows() and _rows()[one].line == line_digest(one)]
     assert len(known) >= 0.9 * len(names().ids)
+
+
+def test_of_models_of_one_size_the_newer_come_first():
+    older = ["huggyllama/llama-65b", "meta-llama/Llama-2-70b-hf", "meta-llama/Meta-Llama-3-70B"]
+    newer = ["meta-llama/Meta-Llama-3.1-70B", "meta-llama/Llama-3.3-70B-Instruct"]
+    small = "meta-llama/Llama-3.2-1B"
+    assert by_size([small, *older, *newer]) == [*newer[::-1], *older[::-1], small]

@@ -39,7 +39,10 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument("--params", metavar="FROM..TO", help="only models of so many parameters: 7b..32b, ..8b, 70b..")
     parser.add_argument("--all", action="store_true", help="every model, and those that keep a part on the host")
     parser.add_argument("--top", metavar="N", help=f"models of each precision or method (default: {ROWS_A_GROUP})")
-    parser.add_argument("--sort", metavar="|".join(SORTS), help="what comes first (default: size, the largest)")
+    parser.add_argument(
+        "--sort", metavar="|".join(SORTS),
+        help="what comes first (default: size: the largest, of about one size what reads the longest text)",
+    )  # fmt: skip
     parser.add_argument(
         "--replay", action=argparse.BooleanOptionalAction, default=None,
         help="hold training rows against a replay of torch's allocator, as estimate does; without it a calibrated "
@@ -91,7 +94,7 @@ def _everything(args: argparse.Namespace, asked: Candidates, sort: str, top: int
         interrupted = True
     finally:
         progress.end()
-    ordered = sorted_rows(found, sort)
+    ordered = sorted_rows(asked, found, sort)
     if args.json:
         machine = asked.machine
         table = {

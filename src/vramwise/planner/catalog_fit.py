@@ -14,8 +14,8 @@ from vramwise.planner.families import members
 from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.recorded_shapes import keep, recall
 from vramwise.planner.rows import Row, row_of
-from vramwise.planner.running import best_serving
-from vramwise.planner.sizes import num_parameters_of
+from vramwise.planner.running import best_serving, may_be_whole
+from vramwise.planner.sizes import by_size, num_parameters_of
 from vramwise.planner.tuning import best_tuning
 from vramwise.planner.ways import Question
 from vramwise.records import record, replace
@@ -56,10 +56,9 @@ def candidates(
     sized = [(size, one) for one in ids if (size := num_parameters_of(one)) is not None and least <= size <= most]
     room = machine.room_bytes * (1 if whole else SPARED)
     bits = USUAL_BITS if whole else LEAST_BITS
-    fitting = sorted(((size, one) for size, one in sized if size * bits / 8 <= room), key=lambda one: -one[0])
+    found = by_size(one for size, one in sized if size * bits / 8 <= room)
     smallest = min(sized, default=None)
-    found = tuple(one for _, one in fitting)
-    return Candidates(machine, tuple(tasks), found, None if smallest is None else (smallest[1], smallest[0]))
+    return Candidates(machine, tuple(tasks), tuple(found), None if smallest is None else (smallest[1], smallest[0]))
 
 
 def rows_of(
@@ -88,13 +87,22 @@ def rows_of(
     return tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
 
 
+def may_run_well(model_id: str, machine: Machine) -> bool:
+    """Whether a model may lie on the machine whole, in 4 bits or more: else no estimate is worth its time."""
+    recall(model_id)
+    try:
+        return may_be_whole(described_model(model_id)[1], machine)
+    except VramwiseError:
+        return False
+
+
 def rows_by_model(
     asked: Candidates, *, replays: bool = True, cached: bool = False
 ) -> Iterator[tuple[str, tuple[Row, ...]]]:
     """The rows of each model, in order; models of one description share the work."""
     known: dict[str, tuple[Row, ...]] = {}
     for one in asked.ids:
-        described = _description(one)
+        described = description_of(one)
         if described not in known:
             known[described] = rows_of(one, asked.machine, asked.tasks, replays=replays, cached=cached)
         yield one, tuple(row.of(one) for row in known[described])
@@ -104,7 +112,7 @@ def batches(asked: Candidates) -> list[tuple[str, ...]]:
     """The models in pieces for several processes, those of one description together, the largest first."""
     together: dict[str, list[str]] = {}
     for one in asked.ids:
-        together.setdefault(_description(one), []).append(one)
+        together.setdefault(description_of(one), []).append(one)
     return [tuple(ids) for ids in together.values()]
 
 
@@ -114,7 +122,7 @@ def rows_of_batch(asked: Candidates, ids: tuple[str, ...], *, replays: bool) -> 
 
 
 @cache
-def _description(model_id: str) -> str:
+def description_of(model_id: str) -> str:
     """What two models have in common that differ by their names alone."""
     found = entry(model_id)
     return repr((found.model_type, found.hyperparameters))

@@ -33,14 +33,14 @@ SWITCH = "VRAMWISE_CACHE"
 """Environment: a folder in place of the user's, or `off`."""
 _MOST_BYTES = 32 * MIB
 _recalled: dict[str, int] = {}
-"""Models that were read, with the number of their shapes."""
+"""Models whose files hold what is known, with the number of their shapes."""
 _OPERATIONS = "vramwise.models.operations."
 _PACKAGES = ("vramwise.models.", "vramwise.training.")
 
 
 def recall(model_id: str) -> None:
-    """Take what an earlier run recorded of a model of the catalog, where it is there."""
-    file = _file(model_id)
+    """Take what an earlier run recorded of a model of the catalog, where it is there and was not taken yet."""
+    file = None if model_id in _recalled else _file(model_id)
     if file is None or not file.is_file():
         return
     found = resolve(model_id)
@@ -73,6 +73,7 @@ def keep(model_id: str) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with written(file, "wb") as out:
             out.write(sha256(payload).digest() + payload)
+        _recalled[model_id] = len(shapes)
 
 
 @contextmanager

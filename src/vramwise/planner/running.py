@@ -12,6 +12,7 @@ from functools import lru_cache
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
+from vramwise.planner.machine import Machine
 from vramwise.planner.ways import Question, Way, best_of, tried
 from vramwise.records import record
 from vramwise.serving.common.gguf.quantizer import typed_tensors
@@ -44,6 +45,8 @@ PRECISIONS = (
 )
 FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 """llama.cpp's usual file types, the best first."""
+NARROW = frozenset({"Q3_K_M"})
+"""Those below 4 bits: a last resort."""
 COMMON_FILE_TYPE = "Q4_K_M"
 LAYERS_SPARED, EXPERTS_SPARED = 2, 4
 """How many times the room a file may take whose rest, or whose experts, stay on the host."""
@@ -99,6 +102,16 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
     may_be_whole = bytes_on_the_card(question.model, precision.file_type) <= question.machine.room_bytes
     if precision.title != PUBLISHED and may_be_whole:
         yield longest_of_a_file(question, precision.file_type)
+
+
+def may_be_whole(model: Model, machine: Machine) -> bool:
+    """Whether weights of 4 bits or more may lie on the cards whole, by their bytes alone."""
+    if published_format(model) or not makes_text(model):
+        return True
+    widths = [one.bytes_per_parameter for one in PRECISIONS[:2]] if machine.runs_cuda_code else []
+    if any(width * model.num_parameters <= machine.room_bytes for width in widths):
+        return True
+    return any(bytes_on_the_card(model, name) <= machine.room_bytes for name in FILE_TYPES if name not in NARROW)
 
 
 def best_serving(question: Question) -> Way | None:

@@ -6,9 +6,11 @@ checkpointed layers, as people run them where memory is short.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from vramwise.errors import VramwiseError
+from vramwise.estimation import weights_held
 from vramwise.hardware import find_gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
@@ -62,15 +64,33 @@ def best_step(question: Question, method: Method, *, replays: bool = True) -> Wa
 
     Where neither fits, the answer for one usual sequence. What is returned has an answer of its own, replay included.
     """
+    ways = list(_ways(question, method))
+    best = _best_of([way for way in ways if _may_fit(question, way)], question, replays=replays)
+    if best is not None and best.fits:
+        return best
+    found = [best] if best is not None else []
+    too_large = _best_of([way for way in ways if not _may_fit(question, way)], question, replays=replays)
+    return max([*found, *([too_large] if too_large is not None else [])], key=_rank)
+
+
+def _best_of(ways: Sequence[Way], question: Question, *, replays: bool) -> Way | None:
     best: Way | None = None
-    for way in _ways(question, method):
+    for way in ways:
         found = _sized(question, way, replays=replays)
         if best is None or _rank(found) > _rank(best):
             best = found
         if best.is_sure and tokens_of(best, question.model) in (0, usual_length(question.model)):
             break
-    assert best is not None
     return best
+
+
+def _may_fit(question: Question, way: Way) -> bool:
+    """Whether what a card holds of the weights throughout leaves any room; True where the settings are refused."""
+    try:
+        held = weights_held({"model": question.name, **way.scenario})
+    except VramwiseError:
+        return True
+    return held <= question.machine.usable_bytes
 
 
 def _ways(question: Question, method: Method) -> Iterator[Way]:
@@ -99,10 +119,10 @@ def best_tuning(question: Question, *, replays: bool = True) -> Way | None:
     for method in reversed(METHODS):
         if method.bytes_per_parameter * question.model.num_parameters > shared:
             continue
-        way = best_step(question, method, replays=replays)
-        if way.is_sure:
+        way = _best_of([way for way in _ways(question, method) if _may_fit(question, way)], question, replays=replays)
+        if way is not None and way.is_sure:
             return way
-        tight = tight or (way if way.fits else None)
+        tight = tight or (way if way is not None and way.fits else None)
     return tight
 
 

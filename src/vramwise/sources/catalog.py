@@ -8,7 +8,7 @@ in the bytes of the file, and its line alone is parsed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -122,6 +122,17 @@ def line_of(model_id: str) -> bytes:
     content = _content()[0]
     start = content.index(b"\n" + _START + model_id.encode("utf-8") + b'"') + 1
     return content[start : content.index(b"\n", start)]
+
+
+@cache
+def lines() -> Mapping[str, tuple[bytes, str | None]]:
+    """The line of every id, and the entry that it is like; none of them parsed."""
+    found: dict[str, tuple[bytes, str | None]] = {}
+    for line in _content()[0].split(b"\n")[1:-1]:
+        like = line.find(b',"like":"', line.index(b"]"), line.index(b',"source"'))
+        start = like + len(b',"like":"')
+        found[_text_at(line, len(_START))] = line, None if like < 0 else _text_at(line, start)
+    return found
 
 
 @cache

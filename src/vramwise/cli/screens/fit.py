@@ -9,7 +9,7 @@ from typing import TextIO
 from vramwise.cli.screens.door import command_lines, machine_words
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_text
-from vramwise.planner.catalog_fit import Candidates, rows_of
+from vramwise.planner.catalog_fit import Candidates, description_of, may_run_well, rows_of
 from vramwise.planner.families import family_of
 from vramwise.planner.rows import Row
 from vramwise.planner.sizes import num_parameters_of
@@ -48,13 +48,16 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
     shown: list[Rows] = []
     counts: Counter[str] = Counter()
     seen: set[tuple[str, int]] = set()
-    first = asked.tasks[:1]
+    known: dict[str, Rows] = {}
     _print(out, _heading(asked, width))
     for model in asked.ids:
         kind = family_of(model), num_parameters_of(model) or 0
         if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
             continue
-        rows = rows_of(model, asked.machine, first, replays=replays, cached=True)
+        described = description_of(model)
+        if described not in known:
+            known[described] = _first_rows(model, asked, replays=replays)
+        rows = tuple(row.of(model) for row in known[described])
         if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
             continue
         if not shown:
@@ -68,8 +71,15 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
     if not shown:
         _print(out, _nothing(asked, width))
         return False
-    _print(out, ["", *_summary(shown, width), *_foot(shown, width)])
+    _print(out, ["", *_summary(shown, asked, width), *_foot(shown, width)])
     return True
+
+
+def _first_rows(model: str, asked: Candidates, *, replays: bool) -> Rows:
+    """How a model runs, or how it is trained where that alone is asked; none of what would be passed over anyhow."""
+    if asked.tasks[0] == "serve" and not may_run_well(model, asked.machine):
+        return ()
+    return rows_of(model, asked.machine, asked.tasks[:1], replays=replays, cached=True)
 
 
 def _groups_of(num_parameters: int, asked: Candidates) -> tuple[str, ...]:
@@ -100,14 +110,14 @@ def long_list(
         said = f"interrupted after {searched:,} of {len(asked.ids):,} models: {len(ordered):,} of them fit"
     lines += wrapped_text("", said, width)
     lines += wrapped_text("", "training rows by a calibrated ratio of reserved memory; --replay replays them", width)
-    return [*lines, *_summary(kept, width), *_foot(kept, width)]
+    return [*lines, *_summary(kept, asked, width), *_foot(kept, width)]
 
 
-def sorted_rows(found: Mapping[str, Rows], sort: str) -> list[Rows]:
-    """The models that fit, in the order that was asked for; equals stay largest first."""
-    ordered = [rows for rows in found.values() if rows]
+def sorted_rows(asked: Candidates, found: Mapping[str, Rows], sort: str) -> list[Rows]:
+    """The models that fit, in the order that was asked for; equals stay as they were asked for, largest first."""
+    ordered = [found[model] for model in asked.ids if found.get(model)]
     keys = {
-        "size": lambda rows: (not runs_well(rows), -rows[0].num_parameters),
+        "size": lambda rows: not runs_well(rows),
         "quantization": lambda rows: _ORDER.index(group_of(rows)) if group_of(rows) in _ORDER else len(_ORDER),
         "context": lambda rows: -rows[0].sequence_length,
         "speed": lambda rows: -(rows[0].ceiling.tokens_per_second if rows[0].ceiling is not None else 0),
@@ -197,8 +207,9 @@ def _tune_cell(row: Row | None) -> str:
     return f"{_METHODS[row.method]:<5} {sizes}{sure}"
 
 
-def _summary(every: Sequence[Rows], width: int) -> list[str]:
-    """The largest model of each group, and the longest context."""
+def _summary(every: Sequence[Rows], asked: Candidates, width: int) -> list[str]:
+    """The first model of each group as they were asked for, the largest, and the longest context."""
+    place = {model: number for number, model in enumerate(asked.ids)}
     runs = [rows[0] for rows in every if rows[0].task == "serve" and rows[0].is_whole]
     if not runs:
         return []
@@ -206,7 +217,7 @@ def _summary(every: Sequence[Rows], width: int) -> list[str]:
     for bits in (_EIGHT, _FOUR):
         fitting = [row for row in runs if _BITS.get(row.quantization) == bits]
         if fitting:
-            best = max(fitting, key=lambda row: row.num_parameters)
+            best = min(fitting, key=lambda row: place[row.model])
             said.append(f"largest at {bits}: {model_title(best.model)}")
     longest = max(runs, key=lambda row: (row.sequence_length, row.num_parameters))
     said.append(f"longest context: {model_title(longest.model)}, {longest.sequence_length:,}")

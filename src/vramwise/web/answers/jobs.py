@@ -105,7 +105,7 @@ def fit(body: Body) -> dict[str, Any]:
         good += len(rows) if rows and runs_well(rows) else 0
         if good >= limit:
             break
-    ordered = [row.to_dict() for rows in sorted_rows(found, "size") for row in rows]
+    ordered = [row.to_dict() for rows in sorted_rows(asked, found, "size") for row in rows]
     return {
         "gpu": machine.gpu_id, "num_gpus": machine.num_gpus, "usable_bytes": machine.usable_bytes,
         "searched": len(found), "rows": ordered[:limit],
