@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import islice
+from time import monotonic
 from typing import Any, Final, NamedTuple, TypeVar
 
 from vramwise import __version__
@@ -40,6 +41,7 @@ LARGEST_FILE: Final = MIB
 CONNECT_S: Final = 10
 FIRST_WORKER_S: Final = 600
 """A batch system may let the first worker wait."""
+COUNT_EVERY_S: Final = 1.0
 AHEAD: Final = 2
 """Items that wait for each thread of the workers."""
 
@@ -68,6 +70,7 @@ class Cluster:
 
     def __init__(self, client: Any, address: str) -> None:
         self.client, self.address = client, address
+        self._threads, self._counted_at = 0, float("-inf")
 
     def as_they_end(self, do: Callable[[Item], End], items: Iterable[Item]) -> Iterator[tuple[Item, End | Lost]]:
         """Each item with its end. Raises VramwiseError where the scheduler goes away."""
@@ -95,9 +98,12 @@ class Cluster:
             yield self._end(running.popleft())
 
     def _ahead(self) -> int:
-        with self._scheduler():
-            threads: dict[str, int] = self.client.nthreads()
-        return max(1, AHEAD * sum(threads.values()))
+        """How many items may be under way; workers come and go, so they are counted now and then."""
+        if monotonic() - self._counted_at > COUNT_EVERY_S:
+            with self._scheduler():
+                threads: dict[str, int] = self.client.nthreads()
+            self._threads, self._counted_at = sum(threads.values()), monotonic()
+        return max(1, AHEAD * self._threads)
 
     def _begun(self, do: Callable[[Item], End], item: Item) -> Any:
         with self._scheduler():

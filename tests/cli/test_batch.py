@@ -13,7 +13,7 @@ import pytest
 from vramwise.cli import batch
 from vramwise.cli.line_processes import answered_by
 from vramwise.cli.main import main
-from vramwise.errors import SourceError, UnsupportedModelError, VramwiseError
+from vramwise.errors import SourceError, UnsupportedModelError, UsageError, VramwiseError
 from vramwise.estimation import estimate as real_estimate
 from vramwise.scenario import lines
 
@@ -41,7 +41,9 @@ def estimate(scenario, *, limits):
 
 def arguments(file, output=None):
     output = None if output is None else str(output)
-    return argparse.Namespace(file=str(file), output=output, limits=False, jobs=None, dask=None, shard=None)
+    return argparse.Namespace(
+        file=str(file), output=output, limits=False, jobs=None, dask=None, shard=None, resume=False
+    )
 
 
 def jsonl(path, *rows):
@@ -315,3 +317,32 @@ def test_processes_end_with_whoever_reads_their_answers():
 def test_a_process_that_dies_is_one_clear_line():
     with pytest.raises(VramwiseError, match="fewer --jobs"):
         list(answered_by(1, iter([9]), os._exit))
+
+
+def test_what_was_answered_is_not_asked_again(tmp_path):
+    source, out = jsonl(tmp_path / "in.jsonl", *[{**GOOD, "id": n} for n in range(19)]), tmp_path / "out.jsonl"
+    asked = []
+
+    def ends_at_5(scenario, *, limits):
+        asked.append(scenario)
+        if len(asked) == 5:
+            raise KeyboardInterrupt
+        return FakeResult(scenario)
+
+    args = arguments(source, out)
+    args.shard, args.resume, args.replay, args.site, args.no_site = "2/2", True, True, None, True
+    with pytest.raises(KeyboardInterrupt):
+        batch.run(args, ends_at_5)
+    unfinished = tmp_path / "out.jsonl.unfinished"
+    unfinished.write_bytes(unfinished.read_bytes() + b'{"id": 4, "resu')  # the process died while it wrote
+    args.limits = True
+    with pytest.raises(UsageError, match=r"out.jsonl.unfinished answers another question \(--limits differ\)"):
+        batch.run(args, ends_at_5)
+    args.limits = False
+    assert batch.run(args, ends_at_5) == 0
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == list(range(9, 19))
+    assert len(asked) == 11
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.jsonl", "out.jsonl"]
+    args.output = None
+    with pytest.raises(UsageError, match="and -o OUT"):
+        batch.run(args, ends_at_5)

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
 from itertools import islice
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import IO, BinaryIO, NamedTuple, Protocol
 
+from vramwise import __version__
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
@@ -23,6 +24,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.lines import numbered_lines, parse_line
 from vramwise.scenario.messages import shown
 from vramwise.site import chosen_site
+from vramwise.site.force import site_file
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"
@@ -30,6 +32,7 @@ LINES_BETWEEN_UPDATES = 50
 MOST_LINES_NAMED = 8
 MOST_JOBS = 512
 LIMITS = frozenset({"max_batch", "max_seq"})
+OFFLINE = "HF_HUB_OFFLINE"
 
 
 Line = tuple[int, bytes | None]
@@ -71,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard", metavar="I/N", help="answer only the I-th of N parts of FILE, for arrays of jobs; their outputs one "
         " after the other are the whole; an output newer than FILE is kept",
     )  # fmt: skip
+    parser.add_argument(
+        "--resume", action="store_true", help="with -o: keep what is answered in OUT.unfinished, and go on there when "
+        "the same command runs again",
+    )  # fmt: skip
     add_site_arguments(parser)
     parser.add_argument(
         "--limits", action="store_true", help="search for max_batch and max_seq of every training too, which takes up "
@@ -95,6 +102,10 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     jobs = _jobs(args.jobs)
     if args.dask is not None and args.jobs is not None:
         raise UsageError("--jobs: expected it or --dask, whose workers say how many")
+    if args.resume and (args.output is None or args.file == STANDARD_INPUT):
+        raise UsageError(
+            "--resume: expected a FILE, which can be read again, and -o OUT, beside which it keeps them"
+        )
     part = None if args.shard is None else _part(args)
     if part is not None and _is_kept(args):
         print(f"{shown_path(args.output)}: kept, newer than {shown_path(args.file)}", file=sys.stderr)
@@ -104,10 +115,10 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     to_terminal = args.output is None and sys.stdout.isatty()
     with (
         _opened(args.file) as source,
-        contextlib.nullcontext(sys.stdout) if args.output is None else written(args.output) as out,
+        _written(args) as (out, there),
         _progress(args.file, hidden=to_terminal) as advance,
         contextlib.closing(
-            _answered(islice(_readable(source, args.file, advance), *part or (None,)), answer, jobs, args)
+            _answered(islice(_readable(source, args.file, advance), *_left(part, there)), answer, jobs, args)
         ) as answered_lines,
     ):
         for one in answered_lines:
@@ -138,11 +149,11 @@ def _answered(
         return
     from vramwise.cli.line_processes import answered_by, answered_by_dask
 
-    elsewhere = partial(_at_site, answer, args.site, args.no_site)
     if args.dask is None:
-        yield from answered_by(jobs, lines, elsewhere)
+        yield from answered_by(jobs, lines, partial(_at_site, answer, args.site, args.no_site))
     else:
-        yield from answered_by_dask(args.dask, lines, elsewhere)
+        site = site_file(args.site, off=args.no_site)
+        yield from answered_by_dask(args.dask, lines, partial(_on_a_worker, answer, site, os.environ.get(OFFLINE)))
 
 
 def _part(args: argparse.Namespace) -> tuple[int, int]:
@@ -157,6 +168,32 @@ def _part(args: argparse.Namespace) -> tuple[int, int]:
     return count * (part - 1) // parts, count * part // parts
 
 
+def _left(part: tuple[int, int] | None, there: int) -> tuple[int, int | None]:
+    """The first line to answer and the one after the last, where the first of a part are answered already."""
+    return (there, None) if part is None else (part[0] + there, part[1])
+
+
+@contextlib.contextmanager
+def _written(args: argparse.Namespace) -> Iterator[tuple[IO[str], int]]:
+    """Where answers go, and how many of them are there already."""
+    if args.output is None:
+        yield sys.stdout, 0
+    elif not args.resume:
+        with written(args.output) as out:
+            yield out, 0
+    else:
+        from vramwise.cli.batch_resume import resumed
+
+        found = os.stat(args.file)
+        asked = {
+            "vramwise": __version__, "input": os.path.abspath(args.file), "bytes": found.st_size,
+            "changed_ns": found.st_mtime_ns, "--shard": args.shard, "--limits": args.limits, "--replay": args.replay,
+            "site": site_file(args.site, off=args.no_site),
+        }  # fmt: skip
+        with resumed(args.output, asked) as (out, there):
+            yield out, there
+
+
 def _is_kept(args: argparse.Namespace) -> bool:
     """Whether this share's output is there already: outputs appear whole."""
     if args.output is None or not os.path.isfile(args.output):
@@ -168,6 +205,15 @@ def _at_site(answer: Callable[[Line], Answer], site: str | None, no_site: bool, 
     """The answer in a process that knows nothing yet of the site that the flags chose."""
     with chosen_site(site, off=no_site):
         return answer(line)
+
+
+def _on_a_worker(answer: Callable[[Line], Answer], site: str | None, offline: str | None, line: Line) -> Answer:
+    """The answer on a machine whose own site and environment are not those of the one that asks."""
+    if offline is None:
+        os.environ.pop(OFFLINE, None)
+    else:
+        os.environ[OFFLINE] = offline
+    return _at_site(answer, site, site is None, line)
 
 
 def answers(

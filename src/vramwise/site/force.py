@@ -227,6 +227,15 @@ def site_in_use(given: str | os.PathLike[str] | Site | None = THE_USERS) -> Site
     return read_site(named or users_file(), seen)
 
 
+def site_file(path: str | None = None, *, off: bool = False) -> str | None:
+    """The file, from anywhere, that estimates here take what was learned from; None where they take nothing."""
+    named = None if off else path or os.environ.get(VARIABLE)
+    if off or named == "":
+        return None
+    where = os.path.abspath(named or users_file())
+    return where if named or os.path.lexists(where) else None
+
+
 def file_to_write(given: str | os.PathLike[str] | None) -> str:
     """The file that new runs go into. Raises UsageError where none is named and VRAMWISE_SITE is empty."""
     if given is not None:
