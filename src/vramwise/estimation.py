@@ -25,6 +25,7 @@ from vramwise.verdict import LateReasons, verdict_of
 if TYPE_CHECKING:
     from vramwise.points.needs import ManyNeeds
     from vramwise.site.run import Site
+    from vramwise.training.speed.over_links import OverLink
 
 AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
@@ -123,6 +124,25 @@ def weights_held(scenario: Mapping[str, object]) -> int:
     job = job_of(asked, model, _gpu(asked)[0])
     held = map(job.states, job.ranks)
     return min(one.weights + one.frozen_weights + one.adapter_weights for one in held)
+
+
+def steps_over_links(scenario: Scenario) -> tuple[OverLink, ...]:
+    """A training's step on NVLink, PCIe and Ethernet, the fastest first; none where it has no time or one card.
+
+    Raises what `estimate` raises of the model and its settings.
+    """
+    from vramwise.training.answer import at_usual_length
+    from vramwise.training.job import job_of
+    from vramwise.training.speed.over_links import over_links
+
+    scenario = on_this_machine(scenario)
+    try:
+        found, model = model_of(scenario)
+    except UndescribedTypeError:
+        return ()
+    if found.adapter is not None:
+        scenario, _ = _adapted(scenario, found.adapter)
+    return over_links(at_usual_length(job_of(scenario, model, _gpu(scenario)[0])))
 
 
 def needs_together(

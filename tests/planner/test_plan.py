@@ -9,6 +9,7 @@ import pytest
 from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.errors import UsageError
+from vramwise.estimation import steps_over_links
 from vramwise.planner.combinations import combinations
 from vramwise.planner.inventory import Pool, read_inventory
 from vramwise.planner.option import Wishes
@@ -227,3 +228,26 @@ def test_layouts_of_a_large_model_divide_it():
         assert option.scenario.num_gpus % together == 0
         assert 8 % made.tensor_parallel_size == 0
     assert any(option.scenario.train.tensor_parallel_size > 1 for option in found.options)
+
+
+def test_slower_links_expose_the_gathers_of_zero_3():
+    train = {"zero_stage": 3, "sequence_length": 2048}
+    scenario = Scenario.from_dict({"model": MODEL, "task": "train", "gpu": "h100", "num_gpus": 8, "train": train})
+    nvlink, pcie, ethernet = steps_over_links(scenario)
+    assert nvlink.step_time_s == pytest.approx(estimate(scenario).quantities["step_time_s"].expected, rel=1e-5)
+    assert [one.link.partition(" ")[0] for one in (nvlink, pcie, ethernet)] == ["NVLink", "PCIe", "Ethernet"]
+    assert nvlink.exposed_s < pcie.exposed_s < ethernet.exposed_s
+    # what is longer than on NVLink is what a card waits for, and nothing else
+    assert pcie.step_time_s - nvlink.step_time_s == pytest.approx(pcie.exposed_s - nvlink.exposed_s)
+    assert pcie.slow_down == pcie.step_time_s / nvlink.step_time_s
+    # two gathers of the weights and a reduction of the gradients, of 2 bytes each, at half of PCIe 5.0's 63 GB/s
+    moved = 3 * 2 * 4.02e9 * 7 / 8 / 31.5e9
+    assert pcie.exposed_s < moved < pcie.exposed_s + nvlink.step_time_s
+
+
+def test_across_nodes_the_network_decides_and_one_card_has_no_links():
+    scenario = Scenario.from_dict({"model": MODEL, "task": "train", "gpu": "a100-80gb", "num_gpus": 16})
+    names = [one.link for one in steps_over_links(scenario)]
+    assert sorted(names)[0] == "NVLink, 1,600 Gbit/s between nodes"
+    assert len(names) == 3
+    assert steps_over_links(scenario.replace(num_gpus=1)) == ()

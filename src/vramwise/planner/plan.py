@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 
 from vramwise.errors import UsageError
-from vramwise.estimation import described_model, estimate
+from vramwise.estimation import described_model, estimate, steps_over_links
 from vramwise.planner.changes import Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
 from vramwise.planner.in_the_way import reasons_of, relaxed
@@ -21,6 +21,7 @@ from vramwise.planner.over_gpus import answer, laid_out, on_pool, own_pool
 from vramwise.records import record, replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
+from vramwise.training.speed.over_links import OverLink
 from vramwise.units import format_bytes
 
 MOST_OPTIONS = 6
@@ -31,7 +32,10 @@ _MOST_RELAXED = 40  # estimates with one wish less
 
 @record
 class Plan:
-    """The options, best first, how many scenarios were estimated, and what stands in the way of what was asked."""
+    """The options, best first, how many scenarios were estimated, and what stands in the way of what was asked.
+
+    `links`: the step of the best option over several cards where these are joined in another way.
+    """
 
     goal: str
     asked: Result
@@ -40,6 +44,7 @@ class Plan:
     binding: str
     reasons: tuple[str, ...] = ()
     tokens: int | None = None
+    links: tuple[OverLink, ...] = ()
     interrupted: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, object]:
@@ -49,6 +54,7 @@ class Plan:
             "options": [option.to_dict(self.tokens) for option in self.options],
             "binding": self.binding,
             "reasons": list(self.reasons),
+            "links": [one.to_dict() for one in self.links],
             "interrupted": self.interrupted,
         }
 
@@ -103,8 +109,14 @@ def plan(
     if not options and not interrupted and asked.capacity is not None:
         binding += _without_a_wish(first, wishes, count)
     return Plan(
-        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), wishes.tokens, interrupted
-    )
+        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), wishes.tokens, _links(options),
+        interrupted,
+    )  # fmt: skip
+
+
+def _links(options: Sequence[Option]) -> tuple[OverLink, ...]:
+    first = next((option.scenario for option in options if option.scenario.num_gpus > 1), None)
+    return steps_over_links(first) if first is not None and first.task == "train" else ()
 
 
 def _refuse_half_of_the_prices(wishes: Wishes, pools: Sequence[Pool]) -> None:

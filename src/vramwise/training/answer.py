@@ -249,7 +249,7 @@ def _speed(job: Job) -> dict[str, Callable[[], Quantity]]:
     def taken() -> StepTime:
         from vramwise.training.speed import step_time
 
-        return step_time(_at_usual_length(job))
+        return step_time(at_usual_length(job))
 
     found = {"step_time_s": lambda: taken().step_time_s}
     if reads_tokens(job.model):
@@ -257,7 +257,7 @@ def _speed(job: Job) -> dict[str, Callable[[], Quantity]]:
     return found
 
 
-def _at_usual_length(job: Job) -> Job:
+def at_usual_length(job: Job) -> Job:
     """The job with rows as long as they are on average, where that is said and batches are padded to their longest."""
     train = job.train
     if not pads(train) or not train.sample_lengths:

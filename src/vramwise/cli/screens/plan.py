@@ -26,12 +26,26 @@ def plan_screen(plan: Plan) -> list[Line]:
         lines += wrapped_text(f"{'because':<12}", reason, width)
     if plan.binding:
         lines += ["", *wrapped_text(f"{'binding':<12}", plan.binding, width)]
+    lines += _links(plan, width)
     if any(option.request_speed is not None for option in plan.options):
         said = "tokens/s of one request at that context: what published runs reach of the bandwidth's ceiling"
         lines += wrapped_text("", said, width)
     done = "stopped; " if plan.interrupted else ""
     lines += wrapped_text("", f"{done}{plan.searched:,} scenarios estimated; sizes a GPU", width)
     return lines
+
+
+def _links(plan: Plan, width: int) -> list[Line]:
+    """The first option over several cards where these are joined in another way."""
+    if not plan.links:
+        return []
+    number = next(n for n, option in enumerate(plan.options, 1) if option.scenario.num_gpus > 1)
+    rows = [
+        [one.link, f"{one.step_time_s:,.3g} s", f"{one.slow_down:,.2f} ×", f"{one.exposed_s:,.3g} s"]
+        for one in plan.links
+    ]
+    heads = [f"option {number} over", "step", "as long", "waits for gathers"]
+    return ["", *columns([heads, *rows], left={0})]
 
 
 def _heading(plan: Plan, width: int) -> list[Line]:

@@ -22,13 +22,14 @@ _GIGABIT = GIGA / 8
 @record
 class Links:
     """Bytes a second of one rank's collectives, within a node and across nodes, of copies from host to card, and of a
-    host's memory."""
+    host's memory. `network_gbit_s`: of a whole node."""
 
     within: float
     across: float
     host: float
     host_memory: float
     gpus_per_node: int
+    network_gbit_s: float
 
     def gather_s(self, nbytes: float, ranks: int, stride: int = 1) -> float:
         """All-gather or reduce-scatter of a tensor among ranks that stand `stride` apart."""
@@ -51,8 +52,9 @@ def links_of(gpu: Gpu, gpus_per_node: int, network_gbit_s: float | None) -> Link
         usual = shares["network_newer_gbit_s" if gpu.nvlink_gb_s >= 900 else "network_older_gbit_s"]
     else:
         within, usual = host * shares["pcie_share"], shares["network_plain_gbit_s"]
-    across = (network_gbit_s or usual) * _GIGABIT * shares["network_share"]
-    return Links(within, across, host * shares["host_share"], shares["host_memory_gb_s"] * GIGA, gpus_per_node)
+    network = network_gbit_s or usual
+    across, own = network * _GIGABIT * shares["network_share"], host * shares["host_share"]
+    return Links(within, across, own, shares["host_memory_gb_s"] * GIGA, gpus_per_node, network)
 
 
 def _pcie_gb_s(gpu: Gpu) -> float:

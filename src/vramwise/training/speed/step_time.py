@@ -33,6 +33,7 @@ from vramwise.training.speed.kernels import BlockSeconds, KernelWork, block_seco
 from vramwise.training.speed.links import Links, links_of
 from vramwise.training.speed.rates import Rates, rates_of
 
+EXPOSED = "exposed gathers and reductions"
 _ADAM_PASSES = 2  # states and master weights are read and written
 _LAYER_REDUCTIONS = 2  # of tensor parallelism, in forward and in backward: behind attention and behind the MLP
 
@@ -65,12 +66,15 @@ def _short(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def step_time(job: Job) -> StepTime:
-    """The time of a job's step on its slowest stage. Raises ValueError without a card that `has_rates`."""
+def step_time(job: Job, links: Links | None = None) -> StepTime:
+    """The time of a job's step on its slowest stage, over its own links or others.
+
+    Raises ValueError without a card that `has_rates`.
+    """
     if job.gpu is None:
         raise ValueError("a step has no time without a card")
     rates = rates_of(job.gpu, job.train.compute_dtype)
-    links = links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
+    links = links or links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
     stages = [_stage(job, rank, rates, links) for rank in job.ranks]
     parts = max(stages, key=lambda stage: sum(stage.values()))
     return StepTime(parts, _tokens(job), rates.low, rates.high)
@@ -109,7 +113,7 @@ def _stage(job: Job, rank: Placement, rates: Rates, links: Links) -> dict[str, f
         "recomputation": many * work.again,
         "layers' collectives": many * waits,
         "pipeline bubble": _bubble(job) * one,
-        "exposed gathers and reductions": _exposed(job, rank, work, links, many),
+        EXPOSED: _exposed(job, rank, work, links, many),
         "weights from the host": _streamed(job, work, _computed_weights(job.model, job.structure, rank), links, many),
         "optimizer": _optimizer(job, rank, rates, links),
     }
