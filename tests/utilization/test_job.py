@@ -92,3 +92,30 @@ def test_the_strip_has_a_cell_for_each_rank_and_step(answered):
     spread = answered(job(4, late={1: 500}))["spread"]
     assert spread["steps"] == [0, 1, 2]
     assert {rank: len(cells) for rank, cells in spread["compute_ms"].items()} == dict.fromkeys("0123", 3)
+
+
+def test_who_began_it_is_named_though_all_wait_for_a_stage_and_its_group_passes_it_on():
+    """16 ranks, rank 5 comes 40 us late to its tensor-parallel group, which comes 40 us late to the gradients."""
+    rows = {table: [] for table in TABLES}
+    for rank in range(16):
+        trace = f"r{rank}"
+        times = {name: 0 for name in TABLES["traces"] if name.endswith("_ns")} | {"span_ns": 1_000_000}
+        rows["traces"].append({"trace": trace, "rank": str(rank), "gpu_events": 1, **times})
+        with_5 = rank // 4 == 1
+        for group, kind, first, waits in (
+            ("tp", "all-reduce", rank // 4, 40_000 if with_5 and rank != 5 else 0),
+            ("dp", "reduce-scatter", rank % 4, 0 if with_5 else 40_000),
+            ("pp", "send/receive", rank % 4, 0 if rank >= 12 else 90_000),
+        ):
+            rows["collectives"].append(
+                {"trace": trace, "step": 0, "group": group, "members": f"from {first}", "group_size": 4, "kind": kind,
+                 "number": 7, "sequenced": True, "start_ns": rank, "duration_ns": 80_000 + waits,
+                 "exposed_ns": 80_000 + waits}
+            )  # fmt: skip
+    with tables_in_memory(rows) as tables:
+        found = job_answer(tables)
+    assert [(late["rank"], late["collective"], late["late_ms_per_step"]) for late in found["stragglers"]] == [
+        ("5", "all-reduce", 0.04)
+    ]
+    advice = {loss["name"].partition(":")[0]: loss["try"] for loss in found["losses"]}
+    assert "first rank 5, late in all-reduces" in advice["reduce-scatter"]

@@ -17,12 +17,13 @@ from vramwise.cli.main import main
 from vramwise.errors import SourceError
 from vramwise.utilization.job import folder as folders
 from vramwise.utilization.job.answer import answer_of
-from vramwise.utilization.job.folder import JobFolder
+from vramwise.utilization.job.folder import JobFolder, arrow_table
 from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped
 from vramwise.utilization.job.queries import QUERIES
 from vramwise.utilization.profiler.files import trace_paths
 
 pytest.importorskip("duckdb")
+write_table = pytest.importorskip("pyarrow.parquet").write_table
 
 
 @pytest.fixture
@@ -134,6 +135,9 @@ def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
     assert "its tables have schema 99, expected 1" in capsys.readouterr().err
     (out / "job.json").write_text('{"schema": 1}', "utf-8")
     steps = next((out / "parts").glob("*/steps.parquet"))
+    write_table(arrow_table("steps", [{"trace": "a", "step": 1}]), steps)
+    with pytest.raises(SourceError, match=r"damaged tables \(steps.start_ns without a value\)"):
+        answer_of(JobFolder(out))
     steps.write_bytes(steps.read_bytes()[:100])
     with pytest.raises(SourceError, match="damaged tables"):
         answer_of(JobFolder(out))

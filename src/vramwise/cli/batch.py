@@ -103,9 +103,7 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     if args.dask is not None and args.jobs is not None:
         raise UsageError("--jobs: expected it or --dask, whose workers say how many")
     if args.resume and (args.output is None or args.file == STANDARD_INPUT):
-        raise UsageError(
-            "--resume: expected a FILE, which can be read again, and -o OUT, beside which it keeps them"
-        )
+        raise UsageError("--resume: expected a FILE, which can be read again, and -o OUT, beside which it keeps them")
     part = None if args.shard is None else _part(args)
     if part is not None and _is_kept(args):
         print(f"{shown_path(args.output)}: kept, newer than {shown_path(args.file)}", file=sys.stderr)

@@ -165,7 +165,7 @@ def _asked(folder: JobFolder, args: argparse.Namespace) -> int:
     from vramwise.utilization.job.tables import tables_of
 
     if not args.sql:
-        lines = ["tables (ranks, likes, calls, matched, waits are made of them):"]
+        lines = ["tables (ranks, holdings, likes, calls, matched, waits are made of them):"]
         lines += [
             f"  {line}" for line in columns([(name, ", ".join(each)) for name, each in TABLES.items()], numbers_from=2)
         ]

@@ -58,7 +58,7 @@ def _by_kind(tables: Tables) -> list[dict[str, Any]]:
     """
     return tables.rows("""
         WITH exposed AS (
-            SELECT kind, sum(exposed_ns) AS ns FROM calls JOIN likes USING (like_id) GROUP BY kind),
+            SELECT kind, sum(exposed_ns) AS ns FROM holdings GROUP BY kind),
         waited AS (
             SELECT kind, sum(exposed_waiting_ns) AS ns FROM waits JOIN likes USING (like_id) GROUP BY kind)
         SELECT exposed.kind, exposed.ns - coalesce(waited.ns, 0) AS transfer_ns,
@@ -84,7 +84,11 @@ def _waiting(kind: str, lost: float, late: list[dict[str, Any]]) -> dict[str, An
         whom = f"rank {names[0]}" if len(names) == 1 else f"ranks {', '.join(names)}"
         what = f"look at {whom}: its clocks and temperature, its data loading, other processes on its host"
         return _loss(f"{kind}: the others wait for {whom}", lost, what)
-    return _loss(f"{kind}: ranks arrive unevenly", lost, "equal work for every rank: lengths balanced over the batch")
+    what = "equal work for every rank: lengths balanced over the batch"
+    if late:
+        first = late[0]
+        what = f"first rank {first['rank']}, late in {first['collective']}s: its group passes that on; {what}"
+    return _loss(f"{kind}: ranks arrive unevenly", lost, what)
 
 
 def _loss(name: str, lost: float, what: str, gain: float | None = None) -> dict[str, Any]:

@@ -28,39 +28,45 @@ FROM counted WHERE gpu_events > 0
 """
 """Traces with GPU events and the names of their ranks: the stated one, else the place; an equal one keeps its file."""
 
+HOLDINGS: Final = """
+CREATE TABLE holdings AS
+SELECT ranks.place, dense_rank() OVER (ORDER BY "group", members, kind) AS like_id, held.*
+FROM (SELECT trace, "group", members, kind, count(*) AS ran, max(group_size) AS group_size,
+             bool_and(sequenced) AS sequenced, sum(duration_ns)::BIGINT AS total_ns,
+             sum(exposed_ns)::BIGINT AS exposed_ns
+      FROM collectives GROUP BY trace, "group", members, kind) AS held JOIN ranks USING (trace)
+"""
+"""What each rank ran of the collectives of one group and kind."""
+
 LIKES: Final = """
 CREATE TABLE likes AS
-SELECT row_number() OVER (ORDER BY "group", members, kind) AS like_id, * FROM (
-    SELECT "group", members, kind, max(group_size) AS group_size, count(*) AS holders,
-           count(DISTINCT ran) = 1 AS even, bool_and(sequenced) AS sequenced
-    FROM (SELECT "group", members, kind, trace, count(*) AS ran, max(group_size) AS group_size,
-                 bool_and(sequenced) AS sequenced
-          FROM collectives GROUP BY ALL)
-    GROUP BY "group", members, kind)
+SELECT like_id, "group", members, kind, max(group_size) AS group_size, count(*) AS holders,
+       count(DISTINCT ran) = 1 AS even, bool_and(sequenced) AS sequenced
+FROM holdings GROUP BY like_id, "group", members, kind
 """
 """Collectives of one group and kind. `even`: each of its ranks ran them equally often, so that their order counts."""
 
 CALLS: Final = """
 CREATE VIEW calls AS
-SELECT ranks.place, likes.like_id, collectives.step, collectives.duration_ns, collectives.exposed_ns, collectives.bytes,
-       CASE WHEN (SELECT bool_and(sequenced) FROM likes) THEN number
-            ELSE row_number() OVER (PARTITION BY ranks.place, likes.like_id ORDER BY start_ns) - 1 END AS number
-FROM collectives JOIN ranks USING (trace) JOIN likes USING ("group", members, kind)
-WHERE (SELECT bool_and(sequenced) FROM likes) OR likes.even
+SELECT place, like_id, step, collectives.duration_ns, collectives.exposed_ns, bytes,
+       row_number() OVER (PARTITION BY place, like_id ORDER BY start_ns) - 1 AS number
+FROM collectives JOIN (FROM holdings SEMI JOIN (FROM likes WHERE even) USING (like_id)) AS holdings
+     USING (trace, "group", members, kind)
 """
 SEQUENCED_CALLS: Final = """
 CREATE VIEW calls AS
-SELECT ranks.place, likes.like_id, step, duration_ns, exposed_ns, bytes, number
-FROM collectives JOIN ranks USING (trace) JOIN likes USING ("group", members, kind)
+SELECT place, like_id, step, collectives.duration_ns, collectives.exposed_ns, bytes, number
+FROM collectives JOIN holdings USING (trace, "group", members, kind)
 """
 
 MATCHED: Final = """
 CREATE TABLE matched AS
-SELECT like_id, number, min(duration_ns) AS shortest_ns, max(duration_ns) AS longest_ns, count(*) AS holders,
-       max(bytes) AS bytes
-FROM calls JOIN likes USING (like_id) GROUP BY like_id, number, likes."group", likes.group_size
-HAVING count(*) BETWEEN 2 AND coalesce(likes.group_size, (SELECT count(*) FROM ranks))
-   AND (likes."group" <> '' OR count(*) = (SELECT count(*) FROM ranks))
+SELECT found.* FROM (
+    SELECT like_id, number, min(duration_ns) AS shortest_ns, max(duration_ns) AS longest_ns, count(*) AS holders,
+           max(bytes) AS bytes
+    FROM calls GROUP BY like_id, number) AS found JOIN likes USING (like_id)
+WHERE found.holders BETWEEN 2 AND coalesce(likes.group_size, (SELECT count(*) FROM ranks))
+  AND (likes."group" <> '' OR found.holders = (SELECT count(*) FROM ranks))
 """
 """Each collective that at least two ranks ran. The shortest duration is the transfer: who came last is in it shortest.
 More ranks than its group has: two groups of one name. One of no named group counts where every rank ran it."""
@@ -76,19 +82,37 @@ FROM calls JOIN matched USING (like_id, number) GROUP BY place, like_id
 """What each rank spent in matched collectives, waiting for who came later, and how much ran under no compute."""
 
 
+AS_WRITTEN: Final = "SET disabled_optimizers = 'join_order,build_side_probe_side'"
+"""The right side of a join is looked up, the left one read through. DuckDB guesses the rows of a job's Parquet files,
+now and then so that it puts the millions of calls into a hash table, which took six times as long (DuckDB 2.0)."""
+
+
 class Tables:
-    """A connection in which the tables of TABLES are there, and `ranks`, `likes`, `calls`, `matched`, `waits`."""
+    """A connection with the tables of TABLES, and `ranks`, `holdings`, `likes`, `calls`, `matched`, `waits`."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
 
     def match(self) -> None:
-        """Make what follows from the parts."""
-        for query in (RANKS, LIKES):
+        """Make what follows from the parts, and let nothing be set any more."""
+        for query in (AS_WRITTEN, RANKS, HOLDINGS, LIKES):
             self.connection.execute(query)
         sequenced = self.rows("SELECT coalesce(bool_and(sequenced), true) AS all_of_them FROM likes")[0]["all_of_them"]
         for query in (SEQUENCED_CALLS if sequenced else CALLS, MATCHED, WAITS):
             self.connection.execute(query)
+        for setting in ("SET disabled_optimizers = ''", "SET lock_configuration = true"):
+            self.connection.execute(setting)
+
+    def lacking(self) -> str:
+        """A column of times that lacks one, which no part that was written whole does; else nothing."""
+        for table in ("traces", "steps"):
+            names = [name for name in TABLES[table] if name.endswith("_ns") or name == "step"]
+            counts = ", ".join(f"count(*) - count({name}) AS {name}" for name in names)
+            (found,) = self.rows(f"SELECT {counts} FROM {table}")
+            for name in names:
+                if found[name]:
+                    return f"{table}.{name}"
+        return ""
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
         """The rows of a query by the names of its columns."""
@@ -125,6 +149,8 @@ def tables_of(folder: JobFolder) -> Iterator[Tables]:
                 connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM read_parquet('{path}')")
             tables = Tables(connection)
             tables.match()
+            if lacking := tables.lacking():
+                raise SourceError(f"{clipped(str(folder.path), 200)}: damaged tables ({lacking} without a value)")
             yield tables
         except duckdb.Error as problem:
             why = clipped(str(problem).splitlines()[0], 200)
@@ -151,5 +177,7 @@ def _connected(allowed: str | None) -> Iterator[Any]:
             if allowed is not None:
                 connection.execute("SET allowed_directories = [?]", [allowed])
             connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
+            connection.execute(
+                "SET enable_progress_bar = false"
+            )  # of a long query; it would stand in what --json prints
             yield connection

@@ -22,24 +22,27 @@ PIPELINE, EXPERTS = "send/receive", "all-to-all"
 
 
 def stragglers(tables: Tables, steps: int) -> list[dict[str, Any]]:
-    """Ranks for which the others of a group wait, and that wait for nobody as long; the latest first.
+    """Ranks for which the others of a group wait and that did not wait themselves before; the latest first.
 
-    A rank that waits itself passes on what another began. Waiting for experts and stages is theirs to explain.
+    A rank that waits in its other groups longer than its peers here do passes on what another began. Waiting for
+    experts and stages is theirs to explain.
     """
     rows = tables.rows("""
-        WITH medians AS (
-            SELECT like_id, median(waiting_ns) AS usual_ns, max(total_ns) AS longest_ns FROM waits GROUP BY like_id)
-        SELECT ranks.rank, ranks.host, likes.kind, likes."group", ranks.place,
-               medians.usual_ns - waits.waiting_ns AS late_ns, everywhere.waiting_ns AS own_ns
-        FROM waits JOIN medians USING (like_id) JOIN likes USING (like_id) JOIN ranks USING (place)
-        JOIN (SELECT place, sum(waiting_ns) AS waiting_ns FROM waits GROUP BY place) AS everywhere USING (place)
-        WHERE medians.usual_ns >= ? * medians.longest_ns AND waits.waiting_ns < ? * medians.usual_ns
+        WITH both_sides AS (
+            SELECT place, like_id, total_ns, waiting_ns,
+                   sum(waiting_ns) OVER (PARTITION BY place) - waiting_ns AS elsewhere_ns FROM waits),
+        usual AS (
+            SELECT like_id, median(waiting_ns) AS waiting_ns, median(elsewhere_ns) AS elsewhere_ns,
+                   max(total_ns) AS longest_ns FROM both_sides GROUP BY like_id)
+        SELECT ranks.rank, ranks.host, likes.kind, likes."group", usual.waiting_ns - one.waiting_ns AS late_ns
+        FROM both_sides AS one JOIN usual USING (like_id) JOIN likes USING (like_id) JOIN ranks USING (place)
+        WHERE usual.waiting_ns >= ? * usual.longest_ns AND one.waiting_ns < ? * usual.waiting_ns
+          AND one.elsewhere_ns - usual.elsewhere_ns < ? * (usual.waiting_ns - one.waiting_ns)
           AND likes.kind NOT IN (?, ?)
-        ORDER BY late_ns DESC, ranks.place""", NOTICED_SHARE, STRAGGLER_SHARE, PIPELINE, EXPERTS)  # fmt: skip
+        ORDER BY late_ns DESC, ranks.place""",
+        NOTICED_SHARE, STRAGGLER_SHARE, STRAGGLER_SHARE, PIPELINE, EXPERTS)  # fmt: skip
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["own_ns"] >= STRAGGLER_SHARE * row["late_ns"]:
-            continue
         one = found.setdefault(
             row["rank"],
             {"rank": row["rank"], "host": row["host"], "collective": row["kind"], "group": row["group"],
@@ -78,18 +81,17 @@ def pipeline(tables: Tables, steps: int) -> dict[str, Any] | None:
     """
     stages = tables.rows("""
         WITH members AS (
-            SELECT DISTINCT like_id, calls.place, ranks.compute_ns FROM calls
-            JOIN likes USING (like_id) JOIN ranks USING (place) WHERE likes.kind = ? AND likes.holders > 1)
+            SELECT like_id, place, ranks.compute_ns FROM holdings JOIN likes USING (like_id) JOIN ranks USING (place)
+            WHERE likes.kind = ? AND likes.holders > 1)
         SELECT stage, avg(compute_ns) AS compute_ns, count(*) AS ranks FROM (
             SELECT compute_ns, row_number() OVER (PARTITION BY like_id ORDER BY place) - 1 AS stage FROM members)
         GROUP BY stage ORDER BY stage""", PIPELINE)  # fmt: skip
     if not stages:
         return None
     bubble = tables.rows("""
-        SELECT sum(exposed_ns) AS exposed_ns, count(DISTINCT place) AS ranks,
-               (SELECT sum(span_ns) FROM ranks WHERE place IN (SELECT place FROM calls JOIN likes USING (like_id)
-                WHERE likes.kind = ?)) AS span_ns
-        FROM calls JOIN likes USING (like_id) WHERE likes.kind = ?""", PIPELINE, PIPELINE)[0]  # fmt: skip
+        SELECT sum(exposed_ns) AS exposed_ns, count(*) AS ranks, sum(span_ns) AS span_ns FROM (
+            SELECT place, sum(exposed_ns) AS exposed_ns FROM holdings WHERE kind = ? GROUP BY place)
+        JOIN ranks USING (place)""", PIPELINE)[0]  # fmt: skip
     mean = sum(row["compute_ns"] for row in stages) / len(stages)
     heaviest = max(stages, key=lambda row: row["compute_ns"])
     more = heaviest["compute_ns"] / mean - 1 if mean else 0.0
