@@ -47,7 +47,8 @@ FROM matched JOIN likes USING (like_id) GROUP BY ALL ORDER BY transfer_ms DESC""
         "the collectives for which somebody waited longest",
         """SELECT "group", members, kind, number, matched.holders, shortest_ns / 1e6 AS transfer_ms,
        (longest_ns - shortest_ns) / 1e6 AS longest_wait_ms
-FROM matched JOIN likes USING (like_id) ORDER BY longest_wait_ms DESC LIMIT 50""",
+FROM matched JOIN likes USING (like_id)
+ORDER BY longest_wait_ms DESC, like_id, number LIMIT 50""",
     ),
     "kernels": Query(
         "the kernels that take longest over all ranks",
