@@ -10,7 +10,9 @@ from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.errors import UsageError
 from vramwise.estimation import steps_over_links
+from vramwise.planner.changes import Asked
 from vramwise.planner.combinations import combinations
+from vramwise.planner.inference_changes import serving_changes
 from vramwise.planner.inventory import Pool, read_inventory
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import Plan, plan
@@ -251,3 +253,50 @@ def test_across_nodes_the_network_decides_and_one_card_has_no_links():
     assert sorted(names)[0] == "NVLink, 1,600 Gbit/s between nodes"
     assert len(names) == 3
     assert steps_over_links(scenario.replace(num_gpus=1)) == ()
+
+
+def test_serving_looks_at_every_card_of_an_inventory():
+    host = 8 * 2**30
+    pools = (Pool("rtx-4060", 1, 8, 0.2, host), Pool("rtx-4090", 1, 8, 0.5, host), Pool("h100-sxm-80gb", 1, 8, 2.5))
+    cheap = planned(Wishes("run", rank="money"), pools, gpu=None, engine="vllm", max_model_len=8192)
+    fast = planned(Wishes("run", rank="time"), pools, gpu=None, engine="vllm", max_model_len=8192)
+    prices = [option.cost_per_hour for option in cheap.options if option.result.verdict.word == "fits"]
+    assert prices == sorted(prices)
+    assert prices[0] == 0.2
+    assert len({option.scenario.gpu for option in cheap.options + fast.options}) == 3
+    assert fast.options[0].scenario.gpu == "h100-sxm-80gb"
+    assert fast.options[0].words.startswith("1 × H100 SXM5 80GB · ")
+    assert all(option.scenario.num_gpus == 1 for option in cheap.options)
+
+
+def test_a_host_bounds_what_llama_cpp_leaves_there():
+    def options(host_gib: int) -> int:
+        pool = Pool("rtx-4060", 1, 8, None, host_gib * 2**30)
+        keys = {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192, "fit": False}
+        scenario = Scenario.from_dict({"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "serve": keys})
+        kept = frozenset({"gguf_quant"})
+        return len(plan(scenario, Wishes("run", keep=kept), [pool]).options)
+
+    assert options(8) == 0 < options(32)  # 17 GiB of which 7 lie on the card
+
+
+def test_unequal_cards_get_a_split_that_is_searched_for():
+    keys = {"engine": "llama.cpp", "gguf_quant": "Q8_0", "n_ctx": 4096, "fit": False}
+    scenario = Scenario.from_dict(
+        {"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "gpus": ["4090", "4060"], "serve": keys}
+    )
+    found = plan(scenario, Wishes("run"))
+    assert not found.asked.verdict.fits
+    assert ["tensor_split"] in [list(option.change) for option in found.options]
+    assert all(option.scenario.num_gpus == 2 for option in found.options)
+
+
+def test_llama_cpp_takes_smaller_batches_and_a_cache_on_the_host():
+    keys = {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 131_072, "fit": False}
+    scenario = Scenario.from_dict(
+        {"model": "meta-llama/Llama-3.1-8B", "task": "serve", "gpu": "rtx-4060", "serve": keys}
+    )
+    offered = {change.words: change for change in serving_changes(Asked(scenario, estimate(scenario)))}
+    assert {"n_ubatch 128", "no_kv_offload"} < set(offered)
+    found = plan(scenario, Wishes("run", keep=frozenset({"n_ctx", "gguf_quant", "n_gpu_layers", "num_gpus"})))
+    assert any("no_kv_offload" in option.change for option in found.options)

@@ -30,6 +30,7 @@ _COST_OF_FORMAT = {"fp8": "8-bit weights; a little quality", "awq": "a 4-bit che
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
+_FEWER_AT_ONCE = 128  # tokens of llama.cpp's physical batch
 
 
 def serving_changes(asked: Asked) -> Iterator[Change]:
@@ -215,9 +216,17 @@ def _of_llama_cpp(asked: Asked) -> Iterator[Change]:
     if settings.get("cache_type_k") in (None, "f16") and settings.get("flash_attn") is not False:
         values = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
         yield Change("cache_type_k and cache_type_v q8_0", values, "a little quality", Cost.PRECISION)
+    physical, buffer = settings.get("n_ubatch"), asked.result.quantities.get("compute_buffer")
+    if isinstance(physical, int) and physical > _FEWER_AT_ONCE and buffer is not None:
+        cost, most = "slower prefill", int(buffer.high)
+        yield Change(f"n_ubatch {_FEWER_AT_ONCE}", {"n_ubatch": _FEWER_AT_ONCE}, cost, Cost.TIME, most)
     if not _is_advised(asked, "n_ctx"):
         yield from _smaller(asked, "n_ctx", "", "shorter requests", Cost.SHORTER)
-    if asked.scenario.num_gpus and not asked.scenario.serve.tensor_split:
+    cache = asked.result.quantities.get("kv_cache_bytes")
+    if not settings.get("no_kv_offload") and asked.scenario.num_gpus and cache is not None:
+        cost, most = "the cache on the host: much slower", int(cache.high)
+        yield Change("no_kv_offload", {"no_kv_offload": True}, cost, Cost.HOST_MEMORY, most)
+    if asked.scenario.num_gpus and not asked.scenario.serve.tensor_split and not asked.scenario.gpus:
         many = 2 * asked.scenario.num_gpus
         yield Change(f"{many} GPUs", {"num_gpus": many}, "more GPUs", Cost.MORE_GPUS)
 

@@ -12,7 +12,7 @@ from vramwise.frameworks import framework_of
 from vramwise.hardware import find_gpu
 from vramwise.models.model import Model
 from vramwise.planner.changes import changed
-from vramwise.planner.combinations import Seen
+from vramwise.planner.combinations import Reached, Seen
 from vramwise.planner.inventory import Pool
 from vramwise.planner.layouts import layouts
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
@@ -29,7 +29,25 @@ _LAYOUT = (
     "fsdp",
 )  # fmt: skip
 
+_ON_THE_HOST = ("host_memory", "weights_host", "host_buffer")
+
 answer: Callable[[Scenario], Result] = partial(estimate, replays=False)
+
+
+def cards_of(scenario: Scenario) -> str:
+    """`8 × H100 SXM5 80GB`."""
+    return f"{scenario.num_gpus:,} × {find_gpu(scenario.gpu or '').gpu.name}"
+
+
+def is_there(found: Reached, pool: Pool) -> bool:
+    """Whether the pool has as many cards, and its hosts as much memory, as a scenario takes."""
+    return found.scenario.num_gpus <= pool.count and _host_holds(found.result, pool)
+
+
+def _host_holds(result: Result, pool: Pool) -> bool:
+    """Whether the memory of a node holds what does not lie on its cards."""
+    kept = sum(result.quantities[name].expected for name in _ON_THE_HOST if name in result.quantities)
+    return pool.host_ram_bytes is None or kept <= pool.host_ram_bytes
 
 
 def own_pool(scenario: Scenario) -> list[Pool]:
@@ -164,14 +182,13 @@ def _tried(scenario: Scenario, values: Mapping[str, object], pool: Pool, wishes:
         result = answer(made)
     except VramwiseError:
         return None
-    host = result.quantities.get("host_memory")
-    if pool.host_ram_bytes is not None and host is not None and host.expected > pool.host_ram_bytes:
+    if not _host_holds(result, pool):
         return None
     if result.verdict is None or not result.verdict.fits:
         return None
     price = pool.price_per_hour or wishes.price_per_hour
     named = {key: value for key, value in values.items() if value != ()}
-    cards = f"{scenario.num_gpus:,} × {find_gpu(pool.gpu).gpu.name}"
+    cards = cards_of(made)
     words = f"{cards} · {words_of(named)}" if named else cards
     weight = len(named)
     return Option(made, result, dict(values), words, "none" if not named else "another layout", weight, price)

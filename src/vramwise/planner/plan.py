@@ -17,7 +17,7 @@ from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combina
 from vramwise.planner.in_the_way import reasons_of, relaxed
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
-from vramwise.planner.over_gpus import answer, laid_out, on_pool, own_pool
+from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
 from vramwise.records import record, replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -72,10 +72,11 @@ def plan(
     """
     if not isinstance(scenario, Scenario):
         scenario = Scenario.from_dict(scenario)
-    if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None:
+    if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None and not scenario.gpus:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
     _refuse_half_of_the_prices(wishes, pools)
-    first = on_pool(scenario, pools[0]) if pools and scenario.gpu is None else scenario
+    starts = list(_starts(scenario, pools))
+    first = starts[0][0]
     found, reached, interrupted = list[Option](), list[Reached](), False
     searched = 0
 
@@ -89,12 +90,15 @@ def plan(
 
     asked = answer(first)
     try:
-        for one in combinations(first, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count, enough):
-            reached.append(one)
-            if one.fits and _is_sure_enough(one, wishes):
-                found.append(_option_of(one, wishes, pools))
-                if len(found) >= _MOST_FITS:
-                    break
+        for start, pool in starts:
+            fits = 0
+            for one in combinations(start, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count, enough):
+                reached.append(one)
+                if one.fits and _is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
+                    found.append(_option_of(one, wishes, pools))
+                    fits += 1
+                    if fits >= _MOST_FITS:
+                        break
         if first.task == "train":
             model = described_model(first.model)[1]
             for pool in pools or own_pool(first):
@@ -117,6 +121,18 @@ def plan(
 def _links(options: Sequence[Option]) -> tuple[OverLink, ...]:
     first = next((option.scenario for option in options if option.scenario.num_gpus > 1), None)
     return steps_over_links(first) if first is not None and first.task == "train" else ()
+
+
+def _starts(scenario: Scenario, pools: Sequence[Pool]) -> Iterator[tuple[Scenario, Pool | None]]:
+    """The scenario on cards of every pool; of a training on those of the first, since layouts go over all of them.
+
+    The pool is None where the scenario names its own cards.
+    """
+    if not pools or scenario.gpu is not None:
+        yield scenario, next((pool for pool in pools if pool.gpu == scenario.gpu), None)
+        return
+    for pool in pools if scenario.task != "train" else pools[:1]:
+        yield on_pool(scenario, pool), pool
 
 
 def _refuse_half_of_the_prices(wishes: Wishes, pools: Sequence[Pool]) -> None:
@@ -153,10 +169,12 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
     costs = dict.fromkeys(change.cost for change in reached.changes if not change.cost.startswith("none"))
     own = (pool.price_per_hour for pool in pools if pool.gpu == reached.scenario.gpu)
     price = next(own, None) or wishes.price_per_hour
+    words = words_of(reached.values)
+    if len(pools) > 1 and reached.scenario.gpu is not None:
+        words = f"{cards_of(reached.scenario)} · {words}"
     return Option(
-        reached.scenario, reached.result, reached.values, words_of(reached.values), "; ".join(costs) or "none",
-        reached.weight, price,
-    )  # fmt: skip
+        reached.scenario, reached.result, reached.values, words, "; ".join(costs) or "none", reached.weight, price
+    )
 
 
 # -- which of them, and in what order -----------------------------------------------------------------------
@@ -173,9 +191,17 @@ def _longest(option: Option) -> int:
     return int(found.get("max_model_len") or found.get("n_ctx") or 0)
 
 
+def _of_one_request(option: Option) -> float:
+    """Tokens a second of one request, of serving; 0 where that is not known."""
+    speed = option.request_speed
+    return 0.0 if speed is None else speed.usual[0]
+
+
 def _money(option: Option) -> float:
-    """What a token costs; where no price is known, GPU-seconds of it."""
+    """What a token costs, of serving an hour; where no price is known, GPU-seconds of it."""
     rate, price = option.tokens_per_second, option.cost_per_hour
+    if option.scenario.task == "serve":
+        return price if price is not None else option.scenario.num_gpus
     return (price if price is not None else option.scenario.num_gpus) / rate if rate else float("inf")
 
 
@@ -183,7 +209,7 @@ def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
     """The options in the order wished for: sure ones before tight ones, no two of the same scenario."""
     orders: Mapping[str, Callable[[Option], float]] = {
         "change": lambda option: option.weight + 1000 * (option.scenario.num_gpus - 1),
-        "time": lambda option: option.slowness,
+        "time": lambda option: -(option.tokens_per_second or _of_one_request(option)),
         "memory": lambda option: float(option.result.needed.expected),
         "money": _money,
         "front": lambda option: option.slowness,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.cli.screens.estimate import card_name, model_title, said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.hardware import find_gpu
 from vramwise.planner.option import Option
 from vramwise.planner.plan import Plan
 from vramwise.units import format_bytes
@@ -51,6 +52,9 @@ def _links(plan: Plan, width: int) -> list[Line]:
 def _heading(plan: Plan, width: int) -> list[Line]:
     asked = plan.asked
     cards = "" if asked.capacity is None else f"{asked.scenario.get('num_gpus', 1)} × {card_name(asked.capacity.gpu)}"
+    unequal = asked.scenario.get("gpus")
+    if isinstance(unequal, list | tuple) and unequal:
+        cards = " + ".join(find_gpu(str(one)).gpu.name for one in unequal)
     words = [model_title(asked.model.id), plan.goal, *([cards] if cards else [])]
     need = format_bytes(int(asked.needed.expected))
     verdict = "" if asked.verdict is None else f", {said(asked.verdict)}"
