@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import signal
 
 import pytest
@@ -177,6 +178,21 @@ def test_a_rank_of_a_job_has_the_figures_of_its_trace(traces, tmp_path, capsys):
     assert 'no rank "77" among the 8 of this job' in capsys.readouterr().err
 
 
+def test_a_rank_whose_trace_is_gone_has_the_figures_of_its_tables(traces, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    capsys.readouterr()
+    shutil.rmtree(traces)
+    found = asked(capsys, out, "--rank", "1")["tables"]["1"]
+    assert (found["host"], found["gpu_events"]) == ("node0", 9)
+    assert [(one["kind"], one["calls"], one["waiting_ms"]) for one in found["waits"]] == [("all-reduce", 3, 2.7)]
+    assert found["kernels"][0]["sum_ms"] == found["compute_ms"]
+    assert main(["profile", str(out), "--rank", "1"]) == 0
+    assert "by its tables: there is no file" in capsys.readouterr().out
+    assert main(["profile", str(out), "--rank", "1", "--critical-path"]) == 2
+    assert "--critical-path needs the trace of rank 1" in capsys.readouterr().err
+
+
 def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):
     for name, late in (("a", 900), ("b", 0)):
         for rank, trace in enumerate(job(8, late={2: late})):
@@ -203,3 +219,11 @@ def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):
 def test_flags_of_a_folder_without_one(traces, flags, capsys):
     assert main(["profile", str(traces), *flags]) == 2
     assert "goes with -o FOLDER" in capsys.readouterr().err
+
+
+def test_without_duckdb_several_traces_are_answered_one_by_one(traces, monkeypatch, capsys):
+    monkeypatch.setattr("vramwise.cli.profile_job.find_spec", lambda _: None)
+    assert main(["profile", str(traces)]) == 0
+    printed = capsys.readouterr().out
+    assert "rank 7" in printed
+    assert printed.endswith("pip install 'vramwise[scale]'\n")

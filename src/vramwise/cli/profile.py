@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, not_read, run_job, trace_of
+from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, not_read, run_job, run_rank, trace_of
 from vramwise.cli.profile_ways import HELP as RUN_HELP
 from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.recording import Recording
 
 RANKS_IN_FULL = 4
+NO_JOB = "who makes others wait, slow links and the largest losses of the job: pip install 'vramwise[scale]'"
 HELP = "read traces of PyTorch, Nsight Systems, ROCm, JAX, Chakra: compute, exposed communication, idle, kernels"
 
 
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
         if args.rank is None:
             return run_job(folder, args)
         args.traces = [trace_of(folder, args.rank)]
+        if "://" not in args.traces[0] and not os.path.exists(args.traces[0]):
+            return run_rank(folder, args)
     recordings = _read(args.traces, partial=args.partial)
     if args.compat:
         return _compatible(recordings, as_json=args.json)
@@ -97,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
     )
     if answer["job"] is not None and args.rank is None:
         lines = job_lines(answer["job"]) if _one_screen(args, answer) else [*lines, "", *job_lines(answer["job"])]
+    elif len(recordings) > 1 and args.rank is None:
+        lines = [*lines, "", NO_JOB]
     show([*lines, *path_lines(answer.get("critical_path")), *way_lines(answer.get("ways"))])
     return 0
 

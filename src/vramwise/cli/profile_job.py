@@ -112,6 +112,29 @@ def trace_of(folder: JobFolder, rank: str) -> str:
     return traces[rank]
 
 
+def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
+    """One rank by its tables alone: its trace is no longer there."""
+    from vramwise.utilization.job.one_rank import rank_answer
+    from vramwise.utilization.job.schema import SCHEMA
+    from vramwise.utilization.job.tables import tables_of
+
+    for flag, given in (("--critical-path", args.critical_path), ("--run", args.run), ("--compat", args.compat),
+                        ("--plot", args.plot), ("--definitions", args.definitions or None)):  # fmt: skip
+        if given is not None:
+            raise UsageError(f"{flag} needs the trace of rank {clipped(args.rank)}, and there is no such file any more")
+    with tables_of(folder) as tables:
+        answer = rank_answer(tables, args.rank, args.top)
+    if args.json:
+        found = {"schema": SCHEMA, "tables": {args.rank: answer}}
+        print(json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False))
+        return 0
+    from vramwise.cli.screens.paint import show
+    from vramwise.cli.screens.profile_job import rank_lines
+
+    show(rank_lines(args.rank, answer))
+    return 0
+
+
 def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
     from vramwise.cli.screens.progress import Progress
     from vramwise.utilization.job.folder import imported, whole_path

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.errors import clipped
 from vramwise.units import format_bytes
 from vramwise.utilization.profiler.kernels import short_name
 
@@ -41,6 +42,34 @@ def job_lines(job: Figures) -> list[Line]:
     lines += _who(job)
     lines += _strip(job["spread"])
     return [*lines, *_gone(job)]
+
+
+def rank_lines(rank: str, figures: Figures) -> list[Line]:
+    """One rank by its tables: where its time went, what it waited for, its kernels, steps and memory."""
+    where = ", ".join(filter(None, (figures["gpu"], figures["host"])))
+    lines: list[Line] = [[(f"rank {rank}", "bold"), (f"   {where}", "")]]
+    lines += wrapped_text("  by its tables: ", f"there is no file {figures['trace']}", screen_width())
+    rows = [(name, _ms(figures[f"{key}_ms"])) for key, name in _SHARES if figures[f"{key}_ms"]]
+    rows += [(f"  idle: {name}", _ms(figures[f"{key}_ms"])) for key, name in _CAUSES if figures[f"{key}_ms"]]
+    tables: list[list[tuple[str, ...]]] = [[*rows, ("span", _ms(figures["span_ms"]))]]
+    tables.append([("collectives", "calls", "sum", "waiting for others")])
+    for one in figures["waits"]:
+        named = f'{one["kind"]} of "{one["group"]}"' if one["group"] else one["kind"]
+        tables[-1].append((clipped(named, 60), f"{one['calls']:,}", _ms(one["sum_ms"]), _ms(one["waiting_ms"])))
+    tables.append([("kernel", "calls", "sum")])
+    tables[-1] += [(short_name(one["name"]), f"{one['count']:,}", _ms(one["sum_ms"])) for one in figures["kernels"]]
+    tables.append([("step", "on the CPU", "compute", "exposed communication", "idle")])
+    for one in figures["steps"][:MOST_STEPS]:
+        times = (one[f"{key}_ms"] for key in ("cpu", "compute", "exposed_communication", "idle"))
+        tables[-1].append((one["name"], *map(_ms, times)))
+    tables.append([("memory", "allocated", "reserved")])
+    for one in figures["memory"]:
+        held = ("–" if one[key] is None else format_bytes(one[key]) for key in ("allocated_bytes", "reserved_bytes"))
+        tables[-1].append((one["device"], *held))
+    for table in tables:
+        if len(table) > 1:
+            lines += ["", *(f"  {line}" for line in columns(table))]
+    return lines
 
 
 def two_jobs_lines(found: Figures) -> list[Line]:
