@@ -144,6 +144,25 @@ def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
         answer_of(JobFolder(out))
 
 
+def test_foreign_tables_are_refused_or_shown_clean(traces, tmp_path, capsys):
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    out = tmp_path / "out"
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    part = sorted((out / "parts").glob("*/traces.parquet"))[0]
+    table = parquet.read_table(part)
+    (row,) = table.to_pylist()
+    hostile = row | {"rank": "9\x1b[31m\n\x07", "host": "h\x1b]0;x\x07", "world_size": 2**62}
+    parquet.write_table(arrow.Table.from_pylist([hostile], schema=table.schema), part)
+    capsys.readouterr()
+    for arguments in ([], ["--sql", "ranks"]):
+        assert main(["profile", str(out), *arguments]) == 0
+        assert not set("\x1b\x07") & set(capsys.readouterr().out)
+    for broken in ({"span_ns": "abc"}, {"span_ns": None}):
+        parquet.write_table(arrow.Table.from_pylist([row | broken]), part)
+        assert main(["profile", str(out)]) == 4
+        assert "damaged tables" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "a/b", "3", "1/", "-1/2", "1/99999999999999999999"])
 def test_a_share_that_is_none_is_refused(traces, tmp_path, shard, capsys):
     assert main(["profile", str(traces), "-o", str(tmp_path / "out"), f"--shard={shard}"]) == 2

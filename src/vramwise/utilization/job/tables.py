@@ -12,8 +12,9 @@ from typing import Any, Final
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.utilization.job.folder import JobFolder, arrow_table, imported
 from vramwise.utilization.job.part import Rows
-from vramwise.utilization.job.schema import TABLES
+from vramwise.utilization.job.schema import TABLES, TEXT, WHOLE, YES_NO
 
+SQL_TYPES: Final = {TEXT: "TEXT", WHOLE: "BIGINT", YES_NO: "BOOLEAN"}
 MEMORY: Final = "1GB"
 
 RANKS: Final = """
@@ -144,7 +145,7 @@ def tables_of(folder: JobFolder) -> Iterator[Tables]:
     with _connected(allowed=where) as connection:
         try:
             for table, columns in TABLES.items():
-                names = ", ".join(f'"{name}"' for name in columns)
+                names = ", ".join(f'"{name}"::{SQL_TYPES[kind]} AS "{name}"' for name, kind in columns.items())
                 path = str(Path(where, "*", f"{table}.parquet")).replace("'", "''")
                 connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM read_parquet('{path}')")
             tables = Tables(connection)
