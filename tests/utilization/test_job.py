@@ -78,7 +78,7 @@ def test_a_heavy_stage_and_the_bubble(answered):
 
 
 def test_missing_ranks_equal_ranks_and_other_steps_are_said(answered):
-    traces = job(8)
+    traces = job(8, late={2: 800})
     del traces[5]
     traces.append(job(8, steps=2)[1])
     found = answered(traces)
@@ -86,6 +86,7 @@ def test_missing_ranks_equal_ranks_and_other_steps_are_said(answered):
     assert len(found["again"]) == 1
     assert found["again"][0].startswith("1 (")
     assert found["steps"]["recorded_otherwise"] == found["again"]
+    assert [late["rank"] for late in found["stragglers"]] == ["2"]
 
 
 def test_the_strip_has_a_cell_for_each_rank_and_step(answered):

@@ -180,6 +180,7 @@ def test_the_tables_answer_questions_and_reach_nothing_else(traces, tmp_path, ca
     for query in (
         "SELECT * FROM read_csv('/etc/passwd')", "COPY (SELECT 1) TO 'x.csv'", "ATTACH 'x.db'", "INSTALL httpfs",
         "SET enable_external_access = true", "SELECT 1; SELECT 2", "SELECT * FROM glob('/*')", "DROP TABLE ranks", "no",
+        "SELECT * FROM range(10000000000)", "FROM '/etc/passwd'", "LOAD httpfs", "PRAGMA database_list",
     ):  # fmt: skip
         assert main(["profile", str(out), "--sql", query]) == 2
         assert capsys.readouterr().err.startswith("vramwise: --sql: ")

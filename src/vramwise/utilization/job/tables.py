@@ -16,6 +16,7 @@ from vramwise.utilization.job.schema import TABLES, TEXT, WHOLE, YES_NO
 
 SQL_TYPES: Final = {TEXT: "TEXT", WHOLE: "BIGINT", YES_NO: "BOOLEAN"}
 MEMORY: Final = "1GB"
+MOST_ROWS: Final = 100_000
 
 RANKS: Final = """
 CREATE TABLE ranks AS
@@ -35,9 +36,10 @@ SELECT ranks.place, dense_rank() OVER (ORDER BY "group", members, kind) AS like_
 FROM (SELECT trace, "group", members, kind, count(*) AS ran, max(group_size) AS group_size,
              bool_and(sequenced) AS sequenced, sum(duration_ns)::BIGINT AS total_ns,
              sum(exposed_ns)::BIGINT AS exposed_ns
-      FROM collectives GROUP BY trace, "group", members, kind) AS held JOIN ranks USING (trace)
+      FROM collectives GROUP BY trace, "group", members, kind) AS held
+     JOIN (FROM ranks WHERE NOT again) AS ranks USING (trace)
 """
-"""What each rank ran of the collectives of one group and kind."""
+"""What each rank ran of the collectives of one group and kind; a second trace of a rank would be one too many."""
 
 LIKES: Final = """
 CREATE TABLE likes AS
@@ -66,8 +68,8 @@ SELECT found.* FROM (
     SELECT like_id, number, min(duration_ns) AS shortest_ns, max(duration_ns) AS longest_ns, count(*) AS holders,
            max(bytes) AS bytes
     FROM calls GROUP BY like_id, number) AS found JOIN likes USING (like_id)
-WHERE found.holders BETWEEN 2 AND coalesce(likes.group_size, (SELECT count(*) FROM ranks))
-  AND (likes."group" <> '' OR found.holders = (SELECT count(*) FROM ranks))
+WHERE found.holders BETWEEN 2 AND coalesce(likes.group_size, (SELECT count(*) FROM ranks WHERE NOT again))
+  AND (likes."group" <> '' OR found.holders = (SELECT count(*) FROM ranks WHERE NOT again))
 """
 """Each collective that at least two ranks ran. The shortest duration is the transfer: who came last is in it shortest.
 More ranks than its group has: two groups of one name. One of no named group counts where every rank ran it."""
@@ -129,9 +131,12 @@ class Tables:
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise UsageError("--sql: expected one SELECT")
             done = self.connection.execute(statements[0])
-            return [column[0] for column in done.description], done.fetchall()
+            found = done.fetchmany(MOST_ROWS + 1)
         except duckdb.Error as problem:
             raise UsageError(f"--sql: {clipped(str(problem).splitlines()[0], 300)}") from None
+        if len(found) > MOST_ROWS:
+            raise UsageError(f"--sql: more than {MOST_ROWS:,} rows: aggregate them, or add a LIMIT")
+        return [column[0] for column in done.description], found
 
 
 @contextmanager
