@@ -300,3 +300,31 @@ def test_llama_cpp_takes_smaller_batches_and_a_cache_on_the_host():
     assert {"n_ubatch 128", "no_kv_offload"} < set(offered)
     found = plan(scenario, Wishes("run", keep=frozenset({"n_ctx", "gguf_quant", "n_gpu_layers", "num_gpus"})))
     assert any("no_kv_offload" in option.change for option in found.options)
+
+
+def test_replicas_of_a_server_share_a_load_and_what_holds_more_requests_is_looked_for():
+    wishes = Wishes("run", requests=100, price_per_hour=0.5)
+    found = planned(wishes, engine="vllm", max_model_len=8192)
+    first = found.options[0]
+    assert first.change
+    assert found.asked.verdict.fits  # as asked, which takes more cards
+    for option in found.options:
+        held = int(option.result.quantities["max_concurrency"].expected)
+        assert option.load.replicas == -(-100 // held)
+        assert option.load.num_gpus == option.load.replicas * option.scenario.num_gpus
+        assert option.to_dict()["load"]["cost_per_hour"] == 0.5 * option.load.num_gpus
+        assert first.load.num_gpus <= option.load.num_gpus
+    few = (Pool("rtx-4090", first.load.num_gpus - 1),)
+    fewer = planned(wishes, few, gpu=None, engine="vllm", max_model_len=8192).options
+    assert not any(option.result.verdict.word == "fits" for option in fewer)  # those were the fewest that are sure
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["run", "2.5"], "whole number"), (["train", "8"], "goes with --goal run")]
+)
+def test_requests_that_cannot_be_are_one_clear_line(words, said, capsys):
+    goal, requests = words
+    assert main(["plan", MODEL, "--gpu", "4090", "--goal", goal, "--requests", requests]) == 2
+    problem = capsys.readouterr().err
+    assert said in problem
+    assert problem.count("\n") == 1

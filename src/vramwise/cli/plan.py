@@ -40,6 +40,9 @@ def add_arguments(parser: CommandParser) -> None:
     )
     parser.add_argument("--price", metavar="N", help="of one GPU an hour")
     parser.add_argument("--tokens", metavar="N", help="of the whole training (1e9, 15T): days and GPU-hours")
+    parser.add_argument(
+        "--requests", metavar="N", help="of the longest length at once: replicas of a server, and cards"
+    )
     parser.add_argument("--json", action="store_true", help="print the plan as JSON and nothing else")
     parser.add_argument(
         "--option", metavar="N", help="the command of the N-th option alone; with --export, written for a tool"
@@ -108,6 +111,10 @@ def _wishes(args: argparse.Namespace, task: str) -> Wishes:
     risk = None if args.risk is None else _number("--risk", args.risk)
     if risk is not None and not 0 < risk < 1:
         raise UsageError(f"--risk: expected a probability between 0 and 1, got {clipped(args.risk)}")
+    requests = _positive("--requests", args.requests)
+    if requests is not None and (task != "serve" or requests != int(requests)):
+        said = f"expected a whole number, got {clipped(args.requests)}" if task == "serve" else "goes with --goal run"
+        raise UsageError(f"--requests: {said}")
     return Wishes(
         goal=goal,
         rank=_one_of("--rank", args.rank, RANKS),
@@ -117,6 +124,7 @@ def _wishes(args: argparse.Namespace, task: str) -> Wishes:
         most_recompute=_one_of("--max-recompute", args.max_recompute, RECOMPUTE),
         price_per_hour=_positive("--price", args.price),
         tokens=None if (tokens := _positive("--tokens", args.tokens)) is None else round(tokens),
+        requests=None if requests is None else int(requests),
     )
 
 

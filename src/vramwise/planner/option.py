@@ -22,7 +22,8 @@ class Wishes:
     """What an option must keep to, and how options are ordered.
 
     `risk`: the chance of running out that is taken; None: the sure ones first, then tight ones. `keep`: keys that stay
-    as they are. `most_recompute`: the most checkpointing. `tokens`: of a whole training, for its hours.
+    as they are. `most_recompute`: the most checkpointing. `tokens`: of a whole training, for its hours. `requests`: of
+    the longest length at once, which replicas of a server share.
     """
 
     goal: str
@@ -33,11 +34,31 @@ class Wishes:
     most_recompute: str = "full"
     price_per_hour: float | None = None
     tokens: int | None = None
+    requests: int | None = None
+
+
+@record
+class Load:
+    """Servers of one kind that hold so many requests at once together, and their cards."""
+
+    requests: int
+    replicas: int
+    num_gpus: int
+    cost_per_hour: float | None
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "requests": self.requests, "replicas": self.replicas, "num_gpus": self.num_gpus,
+            "cost_per_hour": self.cost_per_hour,
+        }  # fmt: skip
 
 
 @record
 class Option:
-    """A scenario that fits, what differs from what was asked, and what that asks of a person."""
+    """A scenario that fits, what differs from what was asked, and what that asks of a person.
+
+    `requests`: of serving, those wished for at once.
+    """
 
     scenario: Scenario
     result: Result
@@ -46,6 +67,20 @@ class Option:
     cost: str
     weight: int
     price_per_hour: float | None = None
+    requests: int | None = None
+
+    @property
+    def load(self) -> Load | None:
+        """The servers that the requests take: each holds what its cache has room for, llama.cpp's one context one."""
+        if self.requests is None or self.scenario.task != "serve":
+            return None
+        many = self.result.quantities.get("max_concurrency")
+        most = self.result.scenario["serve"].get("max_num_seqs")
+        held = 1 if many is None else max(1, int(many.expected))
+        replicas = -(-self.requests // min(held, most or held))
+        cards = replicas * self.scenario.num_gpus
+        price = None if self.price_per_hour is None else self.price_per_hour * cards
+        return Load(self.requests, replicas, cards, price)
 
     @property
     def probability(self) -> float:
@@ -96,6 +131,8 @@ class Option:
             "cost_per_hour": self.cost_per_hour,
         }
         speed = self.request_speed
+        if self.load is not None:
+            found["load"] = self.load.to_dict()
         if speed is not None:
             found["request_tokens_per_second"] = speed.to_dict()
         if tokens is not None and self.tokens_per_second:

@@ -27,6 +27,8 @@ from vramwise.units import format_bytes
 MOST_OPTIONS = 6
 MOST_OF_A_FRONT = 16
 _MOST_FITS = 12  # of changes: more only ask more
+_MOST_FITS_OF_A_LOAD = 36  # more may ask for fewer cards
+_LENGTHS = frozenset({"max_model_len", "n_ctx"})
 _MOST_RELAXED = 40  # estimates with one wish less
 
 
@@ -75,6 +77,7 @@ def plan(
     if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None and not scenario.gpus:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
     _refuse_half_of_the_prices(wishes, pools)
+    most_fits = _MOST_FITS if wishes.requests is None else _MOST_FITS_OF_A_LOAD
     starts = list(_starts(scenario, pools))
     first = starts[0][0]
     found, reached, interrupted = list[Option](), list[Reached](), False
@@ -86,7 +89,8 @@ def plan(
         seen(searched)
 
     def enough(one: Reached) -> bool:
-        return one.is_sure and _is_sure_enough(one, wishes)
+        load = _option_of(one, wishes, pools).load  # one server that holds all requests is enough
+        return one.is_sure and _is_sure_enough(one, wishes) and (load is None or load.replicas == 1)
 
     asked = answer(first)
     try:
@@ -95,9 +99,12 @@ def plan(
             for one in combinations(start, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count, enough):
                 reached.append(one)
                 if one.fits and _is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
-                    found.append(_option_of(one, wishes, pools))
+                    option = _option_of(one, wishes, pools)
+                    if pool is not None and option.load is not None and option.load.num_gpus > pool.count:
+                        continue
+                    found.append(option)
                     fits += 1
-                    if fits >= _MOST_FITS:
+                    if fits >= most_fits:
                         break
         if first.task == "train":
             model = described_model(first.model)[1]
@@ -161,6 +168,8 @@ def _is_allowed(wishes: Wishes, change: Change) -> bool:
         return False
     if wishes.goal == "train" and "method" in keys:
         return False
+    if wishes.requests is not None and keys & _LENGTHS:
+        return False  # shorter requests are another load
     checkpointing = change.values.get("checkpointing", "none")
     return RECOMPUTE.index(str(checkpointing)) <= RECOMPUTE.index(wishes.most_recompute)
 
@@ -173,8 +182,9 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
     if len(pools) > 1 and reached.scenario.gpu is not None:
         words = f"{cards_of(reached.scenario)} · {words}"
     return Option(
-        reached.scenario, reached.result, reached.values, words, "; ".join(costs) or "none", reached.weight, price
-    )
+        reached.scenario, reached.result, reached.values, words, "; ".join(costs) or "none", reached.weight, price,
+        wishes.requests,
+    )  # fmt: skip
 
 
 # -- which of them, and in what order -----------------------------------------------------------------------
@@ -191,6 +201,11 @@ def _longest(option: Option) -> int:
     return int(found.get("max_model_len") or found.get("n_ctx") or 0)
 
 
+def _cards(option: Option) -> int:
+    """GPUs of all replicas."""
+    return option.scenario.num_gpus if option.load is None else option.load.num_gpus
+
+
 def _of_one_request(option: Option) -> float:
     """Tokens a second of one request, of serving; 0 where that is not known."""
     speed = option.request_speed
@@ -198,17 +213,17 @@ def _of_one_request(option: Option) -> float:
 
 
 def _money(option: Option) -> float:
-    """What a token costs, of serving an hour; where no price is known, GPU-seconds of it."""
+    """What a token costs, of serving an hour of all servers; where no price is known, GPU-seconds of it."""
     rate, price = option.tokens_per_second, option.cost_per_hour
     if option.scenario.task == "serve":
-        return price if price is not None else option.scenario.num_gpus
+        return _cards(option) * (1.0 if option.price_per_hour is None else option.price_per_hour)
     return (price if price is not None else option.scenario.num_gpus) / rate if rate else float("inf")
 
 
 def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
     """The options in the order wished for: sure ones before tight ones, no two of the same scenario."""
     orders: Mapping[str, Callable[[Option], float]] = {
-        "change": lambda option: option.weight + 1000 * (option.scenario.num_gpus - 1),
+        "change": lambda option: option.weight + 1000 * (_cards(option) - 1),
         "time": lambda option: -(option.tokens_per_second or _of_one_request(option)),
         "memory": lambda option: float(option.result.needed.expected),
         "money": _money,

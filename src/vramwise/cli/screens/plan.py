@@ -69,6 +69,8 @@ def _table(plan: Plan, width: int) -> list[Line]:
         "then",
         *(["step", "tokens/s"] if plan.asked.scenario["task"] == "train" else ["tokens", "at once", "tokens/s"]),
     ]
+    load = next((option.load for option in plan.options if option.load is not None), None)
+    heads += [f"for {load.requests:,}"] if load is not None else []
     heads += ["an hour"] if with_money else []
     heads += ["days"] if plan.tokens is not None else []
     rows = [_figures(option, plan.tokens, with_money=with_money) for option in plan.options]
@@ -88,8 +90,12 @@ def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[st
         "–" if option.result.verdict is None else said(option.result.verdict),
         *(_speed(option) if option.scenario.task == "train" else _requests(option)),
     ]
+    load = option.load
+    if load is not None:
+        row.append(f"{load.replicas:,} × {option.scenario.num_gpus:,} GPU")
     if with_money:
-        row.append("–" if option.cost_per_hour is None else f"{option.cost_per_hour:,.2f}")
+        price = option.cost_per_hour if load is None else load.cost_per_hour
+        row.append("–" if price is None else f"{price:,.2f}")
     if tokens is not None:
         row.append("–" if not rate else f"{tokens / rate / 3600 / _HOURS_OF_A_DAY:,.2f}")
     return row
