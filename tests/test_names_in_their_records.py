@@ -50,6 +50,7 @@ OF_OTHERS = {
     "transformers": ("measure/libraries.py", "engines/", "serving/"),
     "deepspeed": (
         "cli/mfu_answers.py",
+        "dryrun/launchers.py",
         "interop/export/trainer_options.py",
         "interop/launch/command.py",
         "interop/launch/launchers.py",
