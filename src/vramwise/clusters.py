@@ -39,7 +39,8 @@ KINDS: Final = {
 """What a file may start: its table's name, and the class whose arguments the table holds."""
 LARGEST_FILE: Final = MIB
 CONNECT_S: Final = 10
-FIRST_WORKER_S: Final = 600
+SAID_AFTER_S = 5.0
+FIRST_WORKER_S = 600.0
 """A batch system may let the first worker wait."""
 COUNT_EVERY_S: Final = 1.0
 AHEAD: Final = 2
@@ -153,13 +154,22 @@ def connected(where: str) -> Iterator[Cluster]:
         try:
             client = stack.enter_context(distributed.Client(target, timeout=CONNECT_S, set_as_default=False))
             address = str(client.scheduler.address)
-            client.wait_for_workers(1, timeout=FIRST_WORKER_S)
+            _wait_for_workers(client, where)
             _check_versions(client.run(_version, on_error="return"))
         except VramwiseError:
             raise
         except Exception as problem:  # what is no scheduler may answer anything
             raise SourceError(f"--dask {clipped(where, 100)}: no answer ({clipped(str(problem), 200)})") from None
         yield Cluster(client, address)
+
+
+def _wait_for_workers(client: Any, where: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=SAID_AFTER_S)
+    except TimeoutError:
+        name = clipped(where, 100)
+        print(f"vramwise: --dask {name}: waiting for the first worker, up to {FIRST_WORKER_S:.0f} s", file=sys.stderr)
+        client.wait_for_workers(1, timeout=FIRST_WORKER_S)
 
 
 def _of_this_version(version: str, do: Callable[[Item], End], item: Item) -> End | OtherVersion:

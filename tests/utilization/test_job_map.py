@@ -11,7 +11,7 @@ from made_traces import packed, text
 
 from vramwise import clusters
 from vramwise.cli.main import main
-from vramwise.errors import UsageError, VramwiseError
+from vramwise.errors import SourceError, UsageError, VramwiseError
 from vramwise.utilization.job.folder import JobFolder
 from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped, mapped_on, read_part, shard_of
 
@@ -121,9 +121,19 @@ def test_what_is_no_cluster_is_refused(tmp_path, given, said):
     (tmp_path / "a.toml").write_text("[slrum]\n")
     (tmp_path / "b.toml").write_text("jobs = 0\n[slurm]\n")
     (tmp_path / "c.toml").write_text("[")
-    (tmp_path / "d.toml").write_text("[local]\nprocesses = false\nn_workers = 0\nqueue = 3\n")
+    (tmp_path / "d.toml").write_text('[local]\nscheduler_port = "x"\n')
     with pytest.raises(UsageError, match=said), clusters.connected(given.format(tmp_path)):
         pass
+
+
+def test_a_cluster_without_workers_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "none.toml"
+    file.write_text('[local]\nn_workers = 0\nprocesses = false\ndashboard_address = ":0"\n')
+    monkeypatch.setattr(clusters, "SAID_AFTER_S", 0.05)
+    monkeypatch.setattr(clusters, "FIRST_WORKER_S", 0.1)
+    with pytest.raises(SourceError, match=r"none.toml: no answer \(.*0/1 workers"), clusters.connected(str(file)):
+        pass
+    assert "waiting for the first worker" in capsys.readouterr().err
 
 
 def test_plain_is_said_outside_loopback(capsys):
