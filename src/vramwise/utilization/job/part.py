@@ -112,10 +112,14 @@ def _classes(recording: Recording, events: GpuEvents) -> Integers:
 
 
 def _step_rows(events: GpuEvents, classes: Integers, steps: _Steps, launched: Integers) -> Rows:
+    import numpy as np
+
     of = steps.of(launched)
+    order = np.argsort(of, kind="stable")  # once: looking through all events for each step would take its square
+    begins, ends = (np.searchsorted(of[order], steps.numbers, side=side) for side in ("left", "right"))
     rows = []
-    for number, mark in zip(steps.numbers, steps.marks, strict=True):
-        inside = of == number
+    for number, mark, begin, end in zip(steps.numbers, steps.marks, begins, ends, strict=True):
+        inside = order[begin:end]
         parts = _parts(decompose(events.where(inside), classes[inside]))
         del parts["other_ns"]
         rows.append({"step": number, "name": mark.name, "start_ns": mark.start, "cpu_ns": mark.duration, **parts})
@@ -130,9 +134,13 @@ def _gap_rows(events: GpuEvents, launched: Integers, steps: _Steps) -> Rows:
     rows = []
     for cause in CAUSES:
         lasted = getattr(gaps, cause)
-        for step in np.unique(of[lasted > 0]).tolist():
-            chosen = lasted[(of == step) & (lasted > 0)]
-            rows.append({"cause": cause, "step": step, "count": len(chosen), "ns": int(chosen.sum())})
+        some = lasted > 0
+        found, place = np.unique(of[some], return_inverse=True)
+        sums = np.zeros(len(found), dtype=np.int64)
+        np.add.at(sums, place, lasted[some])
+        counts = np.bincount(place, minlength=len(found))
+        for step, count, total in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
+            rows.append({"cause": cause, "step": step, "count": count, "ns": total})
     return rows
 
 
