@@ -191,7 +191,7 @@ def _calls(rank: int, ranks: int, collectives: int, faults: Faults) -> dict[str,
 
 
 def _listed(members: range) -> str:
-    """As Kineto writes the ranks of a group: of many the first and the last (libkineto, kMaxElements)."""
+    """The ranks of a group as text, of many the first and the last."""
     if len(members) <= 30:
         return str(list(members))
     return f"[{', '.join(map(str, members[:29]))}, ..., {members[-1]}]"
