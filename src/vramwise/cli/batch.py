@@ -72,11 +72,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--shard", metavar="I/N", help="answer only the I-th of N parts of FILE, for arrays of jobs; their outputs one "
-        " after the other are the whole; an output newer than FILE is kept",
+        "after the other are the whole",
     )  # fmt: skip
     parser.add_argument(
-        "--resume", action="store_true", help="with -o: keep what is answered in OUT.unfinished, and go on there when "
-        "the same command runs again",
+        "--resume", action="store_true", help="with -o: keep what is answered, and go on from there when the same "
+        "command runs again; OUT.of says what OUT answers, and what is whole is kept",
     )  # fmt: skip
     add_site_arguments(parser)
     parser.add_argument(
@@ -105,9 +105,6 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     if args.resume and (args.output is None or args.file == STANDARD_INPUT):
         raise UsageError("--resume: expected a FILE, which can be read again, and -o OUT, beside which it keeps them")
     part = None if args.shard is None else _part(args)
-    if part is not None and _is_kept(args):
-        print(f"{shown_path(args.output)}: kept, newer than {shown_path(args.file)}", file=sys.stderr)
-        return 0
     answer = partial(_answer, estimate=estimate, limits=args.limits)
     count, bad = 0, []
     to_terminal = args.output is None and sys.stdout.isatty()
@@ -190,13 +187,6 @@ def _written(args: argparse.Namespace) -> Iterator[tuple[IO[str], int]]:
         }  # fmt: skip
         with resumed(args.output, asked) as (out, there):
             yield out, there
-
-
-def _is_kept(args: argparse.Namespace) -> bool:
-    """Whether this share's output is there already: outputs appear whole."""
-    if args.output is None or not os.path.isfile(args.output):
-        return False
-    return os.stat(args.output).st_mtime_ns > os.stat(args.file).st_mtime_ns
 
 
 def _at_site(answer: Callable[[Line], Answer], site: str | None, no_site: bool, line: Line) -> Answer:
