@@ -198,6 +198,15 @@ def test_two_groups_of_one_name_are_not_matched_with_each_other(tmp_path):
     )
 
 
+def test_a_second_trace_of_a_rank_does_not_hide_who_is_late(tmp_path):
+    said = {"Collective name": "allreduce", "Group size": 3, "Process Group Name": "dp"}
+    recordings = []
+    for place, (rank, arrival) in enumerate(((0, 100), (1, 100), (2, 180), (2, 180))):
+        events = [on_gpu(ALL_REDUCE, 300 * i + arrival, 200 - arrival, i, stream=20, **said, Seq=i) for i in range(3)]
+        recordings.append(recorded(tmp_path, document(events, rank=rank), f"r{place}.json"))
+    assert analyse(recordings)["across"]["stragglers"] == ["2"]
+
+
 def test_without_msgspec_the_same_figures(tmp_path, monkeypatch):
     value = document([*two_steps(), on_gpu("x}, {y", 510.125, 1.5, 9)])
     fast = rank_figures(recorded(tmp_path, value))

@@ -33,7 +33,10 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
     labels = rank_labels(recordings)
     ranks = {label: rank_figures(recording, top=top) for label, recording in zip(labels, recordings, strict=True)}
     found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
-    together = across({label: each for label, each in found.items() if len(ranks[label]["all_events"]) > 1})
+    first = set(map(_stated_rank, range(len(labels)), recordings))  # a second trace of a rank is no other rank
+    together = across(
+        {label: each for label, each in found.items() if label in first and len(ranks[label]["all_events"]) > 1}
+    )
     return {"schema": SCHEMA, "ranks": ranks, "across": None if together is None else together.to_dict()}
 
 
@@ -46,10 +49,14 @@ def rank_labels(recordings: Sequence[Recording]) -> list[str]:
     """The rank that each trace states, else the one in its file's name, else its place; equal ones keep their file."""
     labels: list[str] = []
     for place, recording in enumerate(recordings):
-        named = re.search(r"(?:rank|worker)[-_ ]?(\d+)", recording.file.rsplit("/", 1)[-1])
-        rank = str(recording.rank if recording.rank is not None else named.group(1) if named else place)
+        rank = _stated_rank(place, recording)
         labels.append(rank if rank not in labels else f"{rank} ({recording.file})")
     return labels
+
+
+def _stated_rank(place: int, recording: Recording) -> str:
+    named = re.search(r"(?:rank|worker)[-_ ]?(\d+)", recording.file.rsplit("/", 1)[-1])
+    return str(recording.rank if recording.rank is not None else named.group(1) if named else place)
 
 
 def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, Any]:
