@@ -20,6 +20,7 @@ from vramwise.cli.scenario_flags import (
 from vramwise.errors import UsageError, VramwiseError, clipped
 
 if TYPE_CHECKING:
+    from vramwise.dryrun.command import Run
     from vramwise.measure.sweep import Line as FittedLine
     from vramwise.result import Result
     from vramwise.scenario import Scenario
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 HELP = "run the real model on fake tensors: no GPU, no weights, every allocation"
 DOES_NOT_FIT = 3
 _OF_SCRIPTS = ("gpu", "gpu_total_bytes")
+_OF_MODULES = (
+    *_OF_SCRIPTS, "model", "task", "precision", "param_dtype", "optimizer", "optimizer_impl", "checkpointing",
+    "gradient_accumulation_steps", "clip_grad_norm", "dtype",
+)  # fmt: skip
 DEFAULT_TIMEOUT_S = "900"
 
 
@@ -45,6 +50,17 @@ def add_arguments(parser: CommandParser) -> None:
     runs.add_argument("--explain", nargs="?", const="", metavar="PATH", help="every term with who allocated it")
     runs.add_argument("--allow-writes", action="store_true", help="let a script write its files where it wants to")
     runs.add_argument("--rank", metavar="R", help="which rank of a script that a launcher starts (default: 0)")
+    runs.add_argument(
+        "--input", nargs="+", action="extend", default=[], metavar="NAME=DTYPE[SHAPE]",
+        help="what a module of your own (MODULE:CLASS) is fed: x=float32[8,3,224,224]",
+    )  # fmt: skip
+    runs.add_argument(
+        "--arg", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="an argument of its constructor"
+    )
+    runs.add_argument(
+        "--assume", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
+        help="a value that code decides by: train.py:31=0.5, nonzero=50%%, item=7",
+    )  # fmt: skip
     runs.add_argument("--timeout", metavar="SECONDS", default=DEFAULT_TIMEOUT_S, help="of all runs together")
 
 
@@ -53,8 +69,12 @@ def run(args: argparse.Namespace) -> int:
     timeout_s = _seconds(args.timeout)
     if args.engine_command:
         return _script(args, timeout_s)
-    if args.allow_writes or args.rank is not None:
-        name = "--allow-writes" if args.allow_writes else "--rank"
+    if args.rank is None and (args.input or is_own_module(args.model)):
+        return _own_module(args, timeout_s)
+    if args.allow_writes or args.rank is not None or args.assume or args.arg:
+        name = (
+            "--allow-writes" if args.allow_writes else "--rank" if args.rank else "--assume" if args.assume else "--arg"
+        )
         raise UsageError(f"{name} is for a script: dry-run {name} … -- python FILE")
     take_scenario_file(args)
     scenario = scenario_from_flags(args)
@@ -71,18 +91,49 @@ def run(args: argparse.Namespace) -> int:
 
 def _script(args: argparse.Namespace, timeout_s: float) -> int:
     from vramwise.dryrun.command import dry_run_of_command
-    from vramwise.units import parse_bytes
 
     unused = [key for key in given_keys(args) if key not in _OF_SCRIPTS]
     if unused or args.sweep or args.scenario is not None:
         name = flag(unused[0]) if unused else "--sweep" if args.sweep else "--scenario"
         raise UsageError(f"{name} describes a model: a script brings its own settings, only the card is asked for")
+    if args.input or args.arg:
+        raise UsageError(
+            "--input and --arg are for a module of your own: dry-run MODULE:CLASS --input x=float32[8,512]"
+        )
+    return show_result(args, dry_run_of_command(args.engine_command, _own_run(args, timeout_s), _rank(args.rank)))
+
+
+def _own_module(args: argparse.Namespace, timeout_s: float) -> int:
+    from vramwise.dryrun.command import dry_run_of_module
+    from vramwise.dryrun.own_module import read_arguments, read_inputs, read_target
+
+    target, inputs, arguments = read_target(args.model), read_inputs(args.input), read_arguments(args.arg)
+    scenario = scenario_from_flags(args)
+    unused = [key for key in given_keys(args) if key not in _OF_MODULES]
+    if unused or args.sweep or args.scenario is not None:
+        name = flag(unused[0]) if unused else "--sweep" if args.sweep else "--scenario"
+        raise UsageError(f"{name} is not for a module of your own, which dry-run knows no more of than its inputs")
+    if scenario.task not in ("train", "generate", "load"):
+        raise UsageError(f"dry-run runs --task train, generate (one forward pass), load, not {scenario.task}")
+    if not inputs and scenario.task != "load":
+        raise UsageError("a module of your own needs what to feed it: --input x=float32[8,3,224,224]")
+    from vramwise.dryrun.scenario import settings_of_module
+
+    settings = settings_of_module(scenario, inputs)
+    run = _own_run(args, timeout_s)
+    return show_result(args, dry_run_of_module(target, scenario.task, settings, arguments, inputs, run))
+
+
+def _own_run(args: argparse.Namespace, timeout_s: float) -> Run:
+    from vramwise.dryrun.assumed import read_assumptions
+    from vramwise.dryrun.command import Run
+    from vramwise.units import parse_bytes
+
     total = None if args.gpu_total_bytes is None else parse_bytes(args.gpu_total_bytes)
-    result = dry_run_of_command(
-        args.engine_command, args.gpu, total, timeout_s=timeout_s, snapshot=_place(args.out), flame=_place(args.flame),
-        allow_writes=args.allow_writes, rank=_rank(args.rank),
+    return Run(
+        args.gpu, total, timeout_s, _place(args.out), _place(args.flame), args.allow_writes,
+        read_assumptions(args.assume),
     )  # fmt: skip
-    return show_result(args, result)
 
 
 def show_result(args: argparse.Namespace, result: Result) -> int:
@@ -102,6 +153,14 @@ def show_result(args: argparse.Namespace, result: Result) -> int:
 
             show(dry_run_screen(result))
     return DOES_NOT_FIT if result.verdict is not None and not result.verdict.fits else 0
+
+
+def is_own_module(model: str | None) -> bool:
+    if model is None or ":" not in model:
+        return False
+    from vramwise.dryrun.own_module import names_a_module
+
+    return names_a_module(model)
 
 
 def _place(given: str | None) -> str | None:

@@ -58,10 +58,13 @@ class DryBlock:
 
 
 @contextmanager
-def dry_run(gpu: str | None = None, *, memory: int | None = None) -> Iterator[DryBlock]:
+def dry_run(
+    gpu: str | None = None, *, memory: int | None = None, assume: Mapping[str, object] | None = None
+) -> Iterator[DryBlock]:
     """Run the code of the block on fake CUDA tensors: shapes and no values, no GPU, every allocation replayed.
 
-    `gpu`: the card that `torch.cuda` describes; `memory`: bytes of the card, where they are not the catalog's. Raises
+    `gpu`: the card that `torch.cuda` describes; `memory`: bytes of the card, where they are not the catalog's;
+    `assume`: values that the code decides by (`{"model.py:31": 0.5, "nonzero": "50%"}`). Raises
     VramwiseError without torch, for a version that cannot be stood in for, and for code that reads a value.
 
     >>> with dry_run(gpu="h100") as seen:  # doctest: +SKIP
@@ -71,6 +74,7 @@ def dry_run(gpu: str | None = None, *, memory: int | None = None) -> Iterator[Dr
     needs 1.02 GiB (allocated 0.41 GiB, reserved 0.44 GiB), fits in 79.20 GiB
     """
     need_torch("torch")
+    from vramwise.dryrun.assumed import Assumptions, read_assumptions
     from vramwise.dryrun.detail import groups_of
     from vramwise.dryrun.moments import peak_span
     from vramwise.dryrun.recorder import replayed
@@ -85,8 +89,9 @@ def dry_run(gpu: str | None = None, *, memory: int | None = None) -> Iterator[Dr
         asked = {"model": _DEVICE_WORDS, "task": "load", "gpu": gpu, "gpu_total_bytes": memory}
         room = room_of(Scenario.from_dict({key: value for key, value in asked.items() if value is not None}), row)
     answers = card_of(row, memory)
+    assumed = Assumptions(read_assumptions(f"{key}={value}" for key, value in (assume or {}).items()))
     session = Session(
-        Card(answers["name"], answers["total_bytes"], answers["capability"]), workspace_bytes(row), values=True
+        Card(answers["name"], answers["total_bytes"], answers["capability"]), workspace_bytes(row), assumed=assumed
     )
     seen = DryBlock(None if row is None else row.id, None if room is None else room.usable_bytes)
     try:

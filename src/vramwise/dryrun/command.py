@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from vramwise.dryrun.launch import end, need_torch, quiet_environment, why
 from vramwise.dryrun.launchers import launcher_of, script_of
 from vramwise.dryrun.outcome import context_node, result_of, workspace_bytes
-from vramwise.dryrun.scenario import card_of
+from vramwise.dryrun.scenario import TIMEOUT_S, card_of
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.hardware.room import room_of
@@ -42,45 +43,78 @@ def _name_of(words: Sequence[str], rank: int | None) -> str:
     return Path(script).name
 
 
-def dry_run_of_command(
-    words: Sequence[str], gpu: str | None, total_bytes: int | None, *, timeout_s: float, snapshot: str | None = None,
-    flame: str | None = None, allow_writes: bool = False, rank: int | None = None,
-) -> Result:  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How somebody's own code runs: on which card, how long, what is assumed, which files are wanted."""
+
+    gpu: str | None = None
+    total_bytes: int | None = None
+    timeout_s: float = TIMEOUT_S
+    snapshot: str | None = None
+    flame: str | None = None
+    allow_writes: bool = False
+    assumed: Mapping[str, str] = field(default_factory=dict)
+
+
+def dry_run_of_command(words: Sequence[str], run: Run, rank: int | None = None) -> Result:
     """The result of a script's first two steps, of one rank where a launcher starts several.
 
     Raises VramwiseError with the script's line where it stops.
     """
     name = _name_of(words, rank)
+    facts = {"task": "script", "script": {"command": list(words)}}
+    return _result({"command": list(words), "rank": rank}, name, facts, run)
+
+
+def dry_run_of_module(
+    target: str, task: str, settings: Mapping[str, Any], arguments: Mapping[str, Any], inputs: Sequence[Any], run: Run
+) -> Result:
+    """The result of two steps (`train`), a forward pass (`generate`) or loading of a module of the user's own.
+
+    `settings`: the task's table; `arguments` and `inputs` as `own_module` reads them. Raises VramwiseError with the
+    module's line where it stops.
+    """
+    asked = {"target": target, "task": task, "settings": dict(settings), "arguments": dict(arguments),
+             "inputs": list(inputs)}  # fmt: skip
+    own = {"arguments": dict(arguments), "inputs": list(inputs)}
+    return _result({"module": asked}, target, {"model": target, "task": task, task: {**settings, **own}}, run)
+
+
+def _result(what: Mapping[str, Any], name: str, facts: Mapping[str, Any], run: Run) -> Result:
     need_torch("torch")
-    row = find_gpu(gpu).gpu if gpu is not None else None
-    named = {
-        "model": name,
-        "task": "load",
-        "gpu": gpu,
-        "gpu_total_bytes": total_bytes,
-    }
+    row = find_gpu(run.gpu).gpu if run.gpu is not None else None
+    named = {"model": name, "task": "load", "gpu": run.gpu, "gpu_total_bytes": run.total_bytes}
     known = {key: value for key, value in named.items() if value is not None}
-    room = room_of(Scenario.from_dict(known), row) if row is not None or total_bytes is not None else None
+    room = room_of(Scenario.from_dict(known), row) if row is not None or run.total_bytes is not None else None
     with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
         asked = {
-            "command": list(words), "rank": rank, "card": card_of(row, total_bytes),
-            "workspace_bytes": workspace_bytes(row),
-            "timeout_s": timeout_s, "folder": str(Path(folder) / "files"), "allow_writes": allow_writes,
-            "snapshot": snapshot, "flame": flame,
+            **what, "card": card_of(row, run.total_bytes), "workspace_bytes": workspace_bytes(row),
+            "timeout_s": run.timeout_s, "folder": str(Path(folder) / "files"), "allow_writes": run.allow_writes,
+            "snapshot": run.snapshot, "flame": run.flame, "assumed": dict(run.assumed),
             "room_bytes": None if room is None else room.usable_bytes - context_node(row).bytes,
         }  # fmt: skip
         found = _answer(asked, Path(folder))
     if "usage" in found:
         raise UsageError(found["usage"])
-    ranks = found.get("ranks") or {"world": 1}
-    facts = {"task": "script", "gpu": gpu, "num_gpus": ranks["world"], "script": {"command": list(words)}}
-    notes = [] if allow_writes else ["files that the script wrote lay in a temporary folder, which is gone"]
-    if found.get("ranks"):
+    ranks = found["ranks"] or {"world": 1}
+    resolved = {**facts, "gpu": run.gpu, "num_gpus": ranks["world"]}
+    return result_of(found, resolved, name, row, room, _notes(found, run), groups=int(ranks["world"] > 1))
+
+
+def _notes(found: Mapping[str, Any], run: Run) -> list[str]:
+    notes = [] if run.allow_writes else ["files that the code wrote lay in a temporary folder, which is gone"]
+    ranks = found["ranks"]
+    if ranks:
         notes.append(
             f"rank {ranks['rank']} of {ranks['world']:,} ran, with a process group that moves nothing; NCCL's buffers "
             "are the estimate's for one dimension of parallelism"
         )
-    return result_of(found, facts, name, row, room, notes, groups=int(ranks["world"] > 1))
+    used = [f"{key} = {value}" for key, value in run.assumed.items() if key not in found["unused"]]
+    if used:
+        notes.append(f"assumed: {', '.join(used)}")
+    if found["unused"]:
+        notes.append(f"assumed for nothing, since no code asked: {', '.join(found['unused'])}")
+    return notes
 
 
 def _answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -90,6 +90,23 @@ def _with_sizes(scenario: Scenario) -> dict[str, Any]:
     elif scenario.task == "generate":
         own = {"batch_size": 1, "prompt_tokens": _SHORT, "new_tokens": 1} | own
     return table | {scenario.task: own}
+
+
+def settings_of_module(scenario: Scenario, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What of a scenario a module of the user's own is trained by; its samples are the first input's first dimension.
+
+    Raises UsageError for what has no fake.
+    """
+    table: dict[str, Any] = dict(scenario.to_dict())
+    own = dict(table.get(scenario.task) or {})
+    if scenario.task == "train":
+        samples = next((one["shape"][0] for one in inputs if one["shape"]), 1)
+        usual = {"precision": "bf16-mixed", "optimizer": "adamw", "clip_grad_norm": True}
+        own = usual | own | {"framework": "pytorch", "micro_batch_size": samples}
+    table[scenario.task] = own
+    _refuse_what_has_no_fake(table)
+    refuse_what_cannot_run(table, "cuda", command="dry-run")
+    return own if scenario.task != "generate" else {"precision": own.get("dtype", "fp32")} | own
 
 
 def _refuse_what_has_no_fake(table: dict[str, Any]) -> None:

@@ -17,14 +17,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.fake_cuda import replaced
-from vramwise.dryrun.launchers import started
+from vramwise.dryrun.launchers import Started, started
+from vramwise.dryrun.own_module import OwnModule
 from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.sheltered import sheltered
-from vramwise.dryrun.values import NoValueError, line_in
+from vramwise.dryrun.values import NoValueError, line_in, refusal_of
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
 from vramwise.errors import UsageError
@@ -97,6 +99,12 @@ class Steps:
             raise EnoughSteps
         self.step += 1
 
+    def loaded(self, model: Any) -> None:
+        """A model stands on the card, and nothing has run yet."""
+        self.model = model
+        self._name(model)
+        self.watcher.mark("0|loaded")
+
     def _name(self, model: Any) -> None:
         parameters = list(model.parameters())
         self.parameters = sum(p.numel() for p in parameters)
@@ -119,15 +127,16 @@ def main(argv: list[str]) -> int:
 
 def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     """Run the script; its report, moments and reserved memory, or why there are none."""
+    own = asked.get("module")
     try:
-        begun = started(asked["command"], asked["rank"])
+        begun = Started([]) if own else started(asked["command"], asked["rank"])
     except UsageError as problem:
         return {"usage": str(problem)}
-    card, ranks = asked["card"], begun.ranks
+    card, ranks, assumed = asked["card"], begun.ranks, Assumptions(asked["assumed"])
     count = ranks.of_a_node if ranks is not None else 1
     session = Session(
         Card(card["name"], card["total_bytes"], tuple(card["capability"]), count=count), asked["workspace_bytes"],
-        values=True,
+        assumed=assumed,
     )  # fmt: skip
     steps, failure = Steps(session), None
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
@@ -140,23 +149,30 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
                 stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
             _hook(stack, steps)
             _take_time(asked["timeout_s"])
-            _run(begun.command)
+            if own:
+                OwnModule(own, steps).run()
+            else:
+                _run(begun.command)
     except EnoughSteps:
         pass
     except TooLong as late:
         failure = f"{line_in(late.__traceback__)}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
     except NoValueError as problem:
         failure = str(problem)
+    except UsageError as problem:
+        return {"usage": str(problem)}
     except SystemExit as leaving:
         if steps.model is None:
             failure = f"the script ended before a model ran (exit code {leaving.code})"
     except BaseException as problem:
         print("".join(traceback.format_exception(problem)), file=sys.stderr)
-        failure = f"{line_in(problem.__traceback__)}: {type(problem).__name__}: {problem}"
+        line = line_in(problem.__traceback__)
+        failure = refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {problem}"
     signal.alarm(0)
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
-    return _answer(asked, session, steps, failure) | {"ranks": asdict(ranks) if ranks is not None else None}
+    beside = {"ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused()}
+    return _answer(asked, session, steps, failure) | beside
 
 
 def _take_time(seconds: float) -> None:
@@ -194,6 +210,7 @@ def _answer(asked: dict[str, Any], session: Session, steps: Steps, failure: str 
     session.watcher.mark("")
     facts = {
         "versions": versions(), "num_parameters": steps.parameters, "num_trainable_parameters": steps.trainable,
+        "class": type(steps.model).__name__ if asked.get("module") else "",
     }  # fmt: skip
     report = Report(facts=facts, failure=failure, finished_steps=steps.step)
     found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}

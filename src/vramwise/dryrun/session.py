@@ -8,6 +8,7 @@ from typing import Any
 
 from vramwise.dryrun import fake_cuda
 from vramwise.dryrun.assigned import assigned_data
+from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card, answers_of, stream_in_use
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
@@ -21,9 +22,11 @@ _open: list[Any] = []
 class Session:
     """What is watched, and the counters that `torch.cuda` answers with."""
 
-    def __init__(self, card: Card, workspace_bytes: int = 0, *, stacks: bool = True, values: bool = False) -> None:
-        """`values`: somebody's own code runs, and may ask for numbers."""
-        self.card, self.values = card, values
+    def __init__(
+        self, card: Card, workspace_bytes: int = 0, *, stacks: bool = True, assumed: Assumptions | None = None
+    ) -> None:
+        """`assumed`: somebody's own code runs, and may ask for numbers; what it gets where it decides by them."""
+        self.card, self.assumed = card, assumed
         self.watcher = Watcher(card.capability, workspace_bytes, stacks=stacks)
         self.watcher.stream_of = stream_in_use
 
@@ -56,15 +59,15 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(fake_cuda.replaced(as_on_a_card()))
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
-        if session.values:
-            stack.enter_context(fake_cuda.replaced([*without_values(), *assigned_data()]))
+        if session.assumed is not None:
+            stack.enter_context(fake_cuda.replaced([*without_values(session.assumed), *assigned_data()]))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
         swaps = torch.__future__.get_swap_module_params_on_conversion()
         torch.__future__.set_swap_module_params_on_conversion(True)
         stack.callback(torch.__future__.set_swap_module_params_on_conversion, swaps)
         stack.enter_context(fake)
-        stack.enter_context(tracing_mode(session.watcher))
+        stack.enter_context(tracing_mode(session.watcher, session.assumed))
         _open.append(session)
         stack.callback(_open.remove, session)
         yield session

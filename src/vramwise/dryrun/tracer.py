@@ -13,7 +13,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.attention import redirected
+from vramwise.dryrun.dynamic import needs_values, sized_by_values
 from vramwise.dryrun.events import EMPTY, FREE, MARK, NOTE, Frame, Life, Log
 from vramwise.measure.libraries import library
 
@@ -241,14 +243,19 @@ def _nobody_called() -> bool:
     return True
 
 
-def tracing_mode(watcher: Watcher) -> Any:
-    """The dispatch mode that feeds a watcher: calls that touch CUDA run on fake tensors, all others as they are."""
+def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
+    """The dispatch mode that feeds a watcher: calls that touch CUDA run on fake tensors, all others as they are.
+
+    `assumed`: somebody's own code runs, and what hangs on values is as was assumed.
+    """
     torch = library("torch")
     fake_tensors = library("torch._subclasses.fake_tensor")
     fake, aside = fake_tensors.FakeTensor, fake_tensors.unset_fake_temporarily
     copy = torch.ops.aten._to_copy.default
     sdpa = torch.ops.aten.scaled_dot_product_attention.default
     asks_for_pins = torch.ops.aten.is_pinned.default
+    aten = torch.ops.aten
+    sized = sized_by_values(assumed) if assumed is not None else {}
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -264,6 +271,9 @@ def tracing_mode(watcher: Watcher) -> Any:
                     return func(*args, **kwargs)
                 with aside():
                     return func(*args, **kwargs)
+            if func in sized and needs_values(func, args, aten):
+                with self:
+                    return sized[func](*args, **kwargs)
             if func is sdpa:
                 with self:
                     return watcher.attention(*args, **kwargs)

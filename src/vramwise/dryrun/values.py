@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from vramwise.dryrun.assumed import Assumptions
 from vramwise.errors import VramwiseError
 from vramwise.measure.libraries import library
 
 _ADVICE: Final = (
-    "a dry run has shapes and no values. Take what decides from the batch on the CPU, leave it out for the dry run, or "
-    "give a custom kernel its shapes (torch.library.register_fake)"
+    "a dry run has shapes and no values. Say what it is (--assume {line}=VALUE), take what decides from the batch on "
+    "the CPU, or leave it out for the dry run"
 )
+_NO_KERNEL: Final = "a dry run knows no shapes of this operation: give it a fake kernel (torch.library.register_fake)"
 _LIBRARIES: Final = (
     "/site-packages/",
     "/dist-packages/",
@@ -27,24 +29,59 @@ class NoValueError(VramwiseError):
     """Code asked for a number that a fake tensor does not have; the message names the line."""
 
 
-class Unknown(float):
-    """The number of a fake tensor: it prints as nan and goes on through arithmetic, but decides nothing."""
+def unknown_value(what: str) -> NoValueError:
+    """The error of code that needs a value, with the user's line and what to do."""
+    line = users_line()
+    return NoValueError(f"{line}: {what}, and {_ADVICE.format(line=line.rpartition('/')[2])}")
 
-    def __new__(cls) -> Unknown:
-        return super().__new__(cls, "nan")
+
+def refusal_of(problem: BaseException, line: str) -> str | None:
+    """What torch's own refusals of fake tensors mean, as a line; None for any other problem."""
+    fakes = library("torch._subclasses.fake_tensor")
+    short = line.rpartition("/")[2]
+    if isinstance(problem, fakes.DataDependentOutputException):
+        return f"{line}: {problem.func} reads a value of a tensor on the card, and {_ADVICE.format(line=short)}"
+    if isinstance(problem, fakes.DynamicOutputShapeException):
+        said = f"{line}: how large the result of {problem.func} is hangs on values, and"
+        return f"{said} {_ADVICE.format(line=short)}"
+    if isinstance(problem, fakes.UnsupportedOperatorException | fakes.UnsupportedFakeTensorException):
+        return f"{line}: {getattr(problem, 'func', problem)}: {_NO_KERNEL}"
+    return None
+
+
+class Unknown(float):
+    """The number of a fake tensor: it prints as nan and goes on through arithmetic, but decides what was assumed."""
+
+    assumed: Assumptions
+
+    def __new__(cls, assumed: Assumptions) -> Unknown:
+        made = super().__new__(cls, "nan")
+        made.assumed = assumed
+        return made
 
     def _unknown(self, *_: object) -> Unknown:
         return self
 
-    def _refused(self, *_: object) -> Any:
-        raise NoValueError(f"{users_line()}: this decides by the value of a tensor, and {_ADVICE}")
+    def known(self, method: str, *others: object) -> Any:
+        """What a method of the number that was assumed answers."""
+        value = self.assumed.value("item", users_line())
+        if value is None:
+            raise unknown_value("this decides by the value of a tensor")
+        return getattr(float(value), method)(*others)
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unknown
     __neg__ = __abs__ = __pow__ = __rpow__ = _unknown
-    __bool__ = __int__ = __index__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = __hash__ = _refused
 
     def __round__(self, *_: object) -> Unknown:  # type: ignore[override]
         return self
+
+
+def _decides(method: str) -> Any:
+    return lambda self, *others: self.known(method, *others)
+
+
+for _method in ("__bool__", "__int__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__"):
+    setattr(Unknown, _method, _decides(_method))
 
 
 def users_line() -> str:
@@ -73,8 +110,8 @@ def line_in(trace: Any) -> str:
     return found or last
 
 
-def without_values() -> list[tuple[Any, str, Any]]:
-    """What reads a tensor's numbers, replaced for fake tensors."""
+def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
+    """What reads a tensor's numbers, replaced for fake tensors; what was assumed is answered."""
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
     tensor = torch.Tensor
@@ -82,8 +119,8 @@ def without_values() -> list[tuple[Any, str, Any]]:
     def is_valueless(one: Any) -> bool:  # the part of a distributed tensor that this rank holds is a fake one
         return isinstance(one, fake) or isinstance(getattr(one, "_local_tensor", None), fake)
 
-    def refused(self: Any, what: str) -> Any:
-        raise NoValueError(f"{users_line()}: {what} reads the values of a tensor on the card, and {_ADVICE}")
+    def refused(what: str) -> Any:
+        raise unknown_value(f"{what} reads the values of a tensor on the card")
 
     def reading(name: str, answer: Any) -> tuple[Any, str, Any]:
         real = getattr(tensor, name)
@@ -94,7 +131,25 @@ def without_values() -> list[tuple[Any, str, Any]]:
         return tensor, name, read
 
     def number(self: Any) -> Any:
-        return Unknown() if self.dtype.is_floating_point else refused(self, ".item()")
+        value = assumed.value("item", users_line())
+        if value is not None:
+            return float(value) if self.dtype.is_floating_point else value
+        return Unknown(assumed) if self.dtype.is_floating_point else refused(".item()")
+
+    def decision(self: Any, name: str) -> Any:
+        value = assumed.value("bool" if name == "__bool__" else "item", users_line())
+        if value is None:
+            return refused(name)
+        return bool(value) if name == "__bool__" else int(value)
+
+    def listed(self: Any) -> Any:
+        value = assumed.value("item", users_line())
+        if value is None:
+            return refused(".tolist()")
+        made: Any = value
+        for size in reversed(self.shape):
+            made = [made] * size
+        return made
 
     def shown(self: Any) -> str:
         return f"tensor(…, size={tuple(self.shape)}, dtype={self.dtype}, device='{self.device}')"
@@ -110,7 +165,8 @@ def without_values() -> list[tuple[Any, str, Any]]:
         reading("item", number),
         reading("__float__", number),
         reading("__repr__", shown),
-        *(reading(name, lambda self, n=name: refused(self, n)) for name in ("__bool__", "__int__", "__index__")),
-        *(reading(name, lambda self, n=name: refused(self, f".{n}()")) for name in ("tolist", "numpy")),
+        *(reading(name, lambda self, n=name: decision(self, n)) for name in ("__bool__", "__int__", "__index__")),
+        reading("tolist", listed),
+        reading("numpy", lambda _: refused(".numpy()")),
         (tensor, "__format__", formatted),
     ]  # fmt: skip

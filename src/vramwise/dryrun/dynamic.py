@@ -1,0 +1,64 @@
+"""Operations whose results are as large as values say: as large as was assumed, else a line that asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from vramwise.dryrun.assumed import Assumptions
+from vramwise.dryrun.values import unknown_value, users_line
+from vramwise.measure.libraries import library
+
+Answer = Callable[..., Any]
+
+
+def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
+    """Stand-ins by operation. They make the tensors that the CUDA kernels give back (ATen/native/cuda/Nonzero.cu,
+    IndexKernel.cpp, Unique.cu, Repeat.cu)."""
+    torch = library("torch")
+    aten = torch.ops.aten
+
+    def count(operation: str, tensor: Any) -> int:
+        found = assumed.value(operation, users_line(), tensor.numel())
+        if found is None:
+            raise unknown_value(f"how much {operation} finds is a matter of the values of a tensor on the card")
+        return max(0, int(found))
+
+    def places(tensor: Any, operation: str = "nonzero") -> Any:
+        return tensor.new_empty((count(operation, tensor), tensor.dim()), dtype=torch.int64)
+
+    def chosen(tensor: Any, mask: Any) -> Any:
+        return tensor.new_empty((count("masked_select", mask),))
+
+    def indexed(tensor: Any, indices: Any) -> Any:
+        whole: list[Any] = []
+        for index in indices:
+            if index is not None and index.dtype in (torch.bool, torch.uint8):
+                whole += places(index).unbind(1)
+            else:
+                whole.append(index)
+        return aten.index.Tensor(tensor, whole)
+
+    def unique(tensor: Any, *_: Any, **__: Any) -> Any:
+        size = count("unique", tensor)
+        numbers = tensor.new_empty(tensor.shape, dtype=torch.int64)
+        return tensor.new_empty((size,)), numbers, tensor.new_empty((size,), dtype=torch.int64)
+
+    def repeated(repeats: Any, output_size: int | None = None) -> Any:
+        size = count("repeat_interleave", repeats) if output_size is None else output_size
+        return repeats.new_empty((size,))
+
+    return {
+        aten.nonzero.default: places,
+        aten.masked_select.default: chosen,
+        aten.index.Tensor: indexed,
+        aten._unique2.default: unique,
+        aten.repeat_interleave.Tensor: repeated,
+    }
+
+
+def needs_values(func: Any, args: Any, aten: Any) -> bool:
+    """Whether an `index` has masks; every other operation of the table hangs on values in any case."""
+    if func is not aten.index.Tensor:
+        return True
+    return any(index is not None and not index.dtype.is_signed for index in args[1])
