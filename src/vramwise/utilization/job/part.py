@@ -24,7 +24,6 @@ OUTSIDE = -1
 """The step of what no step launched."""
 CAUSES = ("cpu_late", "launch_latency", "waiting", "unknown")
 CLASSES = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
-_RANK_IN_NAME = re.compile(r"(?:rank|worker)[-_ ]?(\d+)")
 _HOST_IN_NAME = re.compile(r"([A-Za-z][\w.-]*)_\d+\.\d+(?:\.\d+)?\.pt\.trace\.json")
 """`tensorboard_trace_handler` of torch names its files HOST_PID.TIME.pt.trace.json."""
 
@@ -77,11 +76,9 @@ def _number(name: str, place: int) -> int:
 
 
 def _about(recording: Recording) -> dict[str, Any]:
-    file = recording.file.rsplit("/", 1)[-1]
-    named, host = _RANK_IN_NAME.search(file), _HOST_IN_NAME.match(file)
-    stated = recording.rank if recording.rank is not None else named.group(1) if named else None
+    host = _HOST_IN_NAME.match(recording.file.rsplit("/", 1)[-1])
     return {
-        "rank": None if stated is None else str(int(stated)),
+        "rank": recording.named_rank,
         "host": host.group(1) if host else None,
         "gpu": recording.gpu_name,
         "world_size": recording.world_size,

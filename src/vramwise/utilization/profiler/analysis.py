@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
     labels = rank_labels(recordings)
     ranks = {label: rank_figures(recording, top=top) for label, recording in zip(labels, recordings, strict=True)}
     found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
-    first = set(map(_stated_rank, range(len(labels)), recordings))  # a second trace of a rank is no other rank
+    first = {recording.named_rank or str(place) for place, recording in enumerate(recordings)}  # no second traces
     together = across(
         {label: each for label, each in found.items() if label in first and len(ranks[label]["all_events"]) > 1}
     )
@@ -49,14 +48,9 @@ def rank_labels(recordings: Sequence[Recording]) -> list[str]:
     """The rank that each trace states, else the one in its file's name, else its place; equal ones keep their file."""
     labels: list[str] = []
     for place, recording in enumerate(recordings):
-        rank = _stated_rank(place, recording)
+        rank = recording.named_rank or str(place)
         labels.append(rank if rank not in labels else f"{rank} ({recording.file})")
     return labels
-
-
-def _stated_rank(place: int, recording: Recording) -> str:
-    named = re.search(r"(?:rank|worker)[-_ ]?(\d+)", recording.file.rsplit("/", 1)[-1])
-    return str(recording.rank if recording.rank is not None else named.group(1) if named else place)
 
 
 def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, Any]:

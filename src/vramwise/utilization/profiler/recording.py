@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -105,6 +106,13 @@ class Recording(NamedTuple):
         info = self.header.get("distributedInfo")
         rank = info.get("rank") if isinstance(info, dict) else None
         return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+    @property
+    def named_rank(self) -> str | None:
+        """The rank that the trace states, else the one in its file's name (`rank_3.json`)."""
+        named = re.search(r"(?:rank|worker)[-_ ]?(\d{1,18})", self.file.rsplit("/", 1)[-1])
+        stated = self.rank if self.rank is not None else named.group(1) if named else None
+        return None if stated is None else str(int(stated))
 
     @property
     def world_size(self) -> int | None:
