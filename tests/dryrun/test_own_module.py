@@ -11,8 +11,8 @@ import pytest
 
 from vramwise.cli.main import main
 from vramwise.dryrun.assumed import Assumptions, read_assumptions
-from vramwise.dryrun.own_module import OwnModule, read_arguments, read_inputs
 from vramwise.dryrun.outcome import workspace_bytes
+from vramwise.dryrun.own_module import OwnModule, read_arguments, read_inputs
 from vramwise.errors import UsageError
 from vramwise.hardware import find_gpu
 

@@ -235,7 +235,16 @@ def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):
     assert "expected the folder of a job too" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("flags", [("--shard", "1/2"), ("--jobs", "2"), ("--dask", "tcp://a:1"), ("--sql",)])
+def test_processes_need_no_folder_of_their_own_and_a_rank_can_be_asked_at_once(traces, tmp_path, capsys):
+    kept = asked(capsys, traces, "-o", tmp_path / "out")
+    assert asked(capsys, traces, "--jobs", "2") == kept
+    of_rank = asked(capsys, traces, "-o", tmp_path / "new", "--rank", "2")["ranks"]
+    assert of_rank == asked(capsys, traces, "--rank", "2")["ranks"]
+    assert main(["profile", str(tmp_path / "out"), "--jobs", "2"]) == 2
+    assert "--jobs: expected traces to read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [("--shard", "1/2"), ("--sql",)])
 def test_flags_of_a_folder_without_one(traces, flags, capsys):
     assert main(["profile", str(traces), *flags]) == 2
     assert "goes with -o FOLDER" in capsys.readouterr().err

@@ -6,9 +6,20 @@ import argparse
 import json
 import os
 import sys
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.profile_job import add_job_arguments, job_folder, job_of, not_read, run_job, run_rank, trace_of
+from vramwise.cli.profile_job import (
+    add_job_arguments,
+    fill,
+    is_for_once,
+    job_folder,
+    job_of,
+    not_read,
+    run_job,
+    run_rank,
+    trace_of,
+)
 from vramwise.cli.profile_ways import HELP as RUN_HELP
 from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
@@ -61,13 +72,21 @@ def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own ones keep 14 MiB a process
+    from vramwise.utilization.job.folder import is_job
     from vramwise.utilization.profiler.analysis import analyse, critical_path_of
 
     if args.top < 1:
         raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
     if args.plot and not args.plot.endswith(".svg"):
         raise UsageError(f'--plot: expected a name that ends with .svg, got "{args.plot}"')
+    if is_for_once(args) and not any(map(is_job, args.traces)):
+        with TemporaryDirectory(prefix="vramwise-job-") as args.out:
+            return run(args)
     if (folder := job_folder(args)) is not None:
+        if args.out is not None:
+            fill(folder, args)
+            if args.shard is not None:
+                return 0
         if args.rank is None:
             return run_job(folder, args)
         args.traces = [trace_of(folder, args.rank)]

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 512
 OUT_HELP = "keep each trace's tables (Parquet) in this folder and answer from there; what is there already is not read"
-JOBS_HELP = "read N traces at a time, each by a process of its own; with -o"
+JOBS_HELP = "read N traces at a time, each by a process of its own"
 SHARD_HELP = "read only every N-th trace from the I-th, for arrays of jobs that fill one folder; with -o"
 DASK_HELP = (
     "read the traces on the workers of a Dask cluster that see them: tcp://HOST:PORT, tls://HOST:PORT, or a FILE.toml "
-    "that starts one ([slurm], [pbs], [lsf], [kubernetes], …); with -o"
+    "that starts one ([slurm], [pbs], [lsf], [kubernetes], …)"
 )
 SQL_HELP = "ask the tables of a job: a SELECT, or the name of a question; without, list names and columns"
 
@@ -46,22 +46,26 @@ def job_folder(args: argparse.Namespace) -> JobFolder | None:
     asked = [path for path in args.traces if is_job(path)]
     if asked and len(args.traces) > 1:
         raise UsageError(f'"{clipped(asked[0], 200)}" is the folder of a job: expected it alone')
-    if asked and args.out is not None:
-        raise UsageError("-o: expected traces to read, got the folder of a job, which holds their tables already")
+    if asked:
+        for flag, value in (("-o", args.out), ("--jobs", args.jobs), ("--dask", args.dask), ("--shard", args.shard)):
+            if value is not None:
+                raise UsageError(f"{flag}: expected traces to read, got the folder of a job, which holds their tables")
     if not asked and args.out is None:
-        for flag, value in (("--jobs", args.jobs), ("--shard", args.shard), ("--dask", args.dask), ("--sql", args.sql)):
+        for flag, value in (("--shard", args.shard), ("--sql", args.sql)):
             if value is not None:
                 raise UsageError(f"{flag} goes with -o FOLDER" + (", or with that folder" if flag == "--sql" else ""))
         return None
     return JobFolder(asked[0] if asked else args.out)
 
 
+def is_for_once(args: argparse.Namespace) -> bool:
+    """Whether tables are to be made that nobody wants to keep."""
+    by_others = args.jobs is not None or args.dask is not None
+    return by_others and all(value is None for value in (args.out, args.shard, args.sql))
+
+
 def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
-    """Fill the folder where traces are given, then answer. 0 where at least one trace could be read."""
-    if args.out is not None:
-        _fill(folder, args)
-        if args.shard is not None:
-            return 0
+    """Answer from the folder of a job."""
     if args.sql is not None:
         return _asked(folder, args)
     from vramwise.utilization.job.answer import answer_of
@@ -135,7 +139,8 @@ def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
     return 0
 
 
-def _fill(folder: JobFolder, args: argparse.Namespace) -> None:
+def fill(folder: JobFolder, args: argparse.Namespace) -> None:
+    """Read into the folder what is not there yet. Raises SourceError where no trace could be read."""
     from vramwise.cli.screens.progress import Progress
     from vramwise.utilization.job.folder import imported, whole_path
     from vramwise.utilization.job.mapped import shard_of
