@@ -39,9 +39,11 @@ class Component(StrEnum):
     INPUTS_KEPT_BY_FSDP = "inputs that FSDP keeps"
     REDUCE_SCATTER = "reduce-scatter"
     GRADIENT_NORMS = "gradient norms"
+    GRADIENT_CHECKS = "gradient checks"
     GRADIENTS_AS_ONE = "gradients as one"
     FP32_GRADIENTS = "fp32 gradients"
     OPTIMIZER_TEMPORARIES = "optimizer temporaries"
+    RETURNED_WEIGHTS = "weights on their way back"
     CRITIC_ACTIVATIONS = "critic activations"
 
 

@@ -20,6 +20,7 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.training.exchange.gradient_checks import Check, bytes_before_step, checks_in_backward
 from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
 from vramwise.training.exchange.wrapping import is_outside, module_of, wraps_modules
 from vramwise.training.exchange.zero_buffers import (
@@ -34,7 +35,7 @@ from vramwise.training.model_states.states import quantizer, stored, trained_num
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
-from vramwise.training.recipe.zero import buckets_come_first, zero_settings
+from vramwise.training.recipe.zero import buckets_come_first, buckets_stay, zero_settings
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
 
@@ -47,8 +48,10 @@ class Buffers:
     two such outputs one after the other, that of the root unit included. `between_layers`: the gathered weights while
     no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
     `backward_buckets`: buckets that are there in backward alone, `buckets_first`: from before its first operation on;
+    `buckets_stay`: through all micro-batches of a step but the forward pass of the first;
     `by_call`: what ZeRO-3 keeps gathered, instead of `gathered`; `secondary`: ZeRO++'s second copy of the weights.
-    `one_piece`: the gradients of FSDP 1's largest unit, joined when its backward is over.
+    `checks`: the reductions of an offloading ZeRO, with what it takes to look at their gradients; `check_before_step`:
+    what it takes of those that stay. `one_piece`: the gradients of FSDP 1's largest unit, joined as its backward ends.
     `unsynced_gradients`: those of earlier micro-batches, whole until the last one's backward pass reduces them.
     """
 
@@ -64,8 +67,11 @@ class Buffers:
     at_head: int = 0
     backward_buckets: int = 0
     buckets_first: bool = False
+    buckets_stay: bool = False
     secondary: int = 0
     one_piece: int = 0
+    checks: tuple[Check, ...] = ()
+    check_before_step: int = 0
     by_call: Gathered | None = None
 
 
@@ -115,7 +121,10 @@ def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
         buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
         backward_buckets=buckets if train.zero_stage < 3 else 0,
         buckets_first=buckets_come_first(train),
+        buckets_stay=buckets_stay(train),
         secondary=secondary_bytes(model, train, placement),
+        checks=checks_in_backward(model, train, placement, zero),
+        check_before_step=bytes_before_step(model, train, placement),
         by_call=kept,
     )
 

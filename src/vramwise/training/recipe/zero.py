@@ -67,6 +67,14 @@ def buckets_come_first(train: ResolvedTrain) -> bool:
     return train.zero_stage in (1, 2) and (followed(train, "deepspeed") or newest) < newest
 
 
+def buckets_stay(train: ResolvedTrain) -> bool:
+    """Whether buckets wait for the micro-batch in which gradients are reduced: those of stage 1 do.
+
+    They are released with it (stage_1_and_2.py `_release_ipg_buffers`; run in 0.19.3 and 0.19.8, two ranks).
+    """
+    return train.zero_stage == 1 and train.gradient_accumulation_steps > 1
+
+
 def keeps_views(train: ResolvedTrain) -> bool:
     """Whether autograd keeps weights that stage 3 gathered: the model was made outside of `zero.Init`."""
     return train.zero_init is False and _leaves_linear(train)

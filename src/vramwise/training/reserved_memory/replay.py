@@ -67,9 +67,9 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     if cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1:
         return False
     if train.zero_stage:
-        from vramwise.training.reserved_memory.stage_3 import is_described
+        from vramwise.training.reserved_memory import stage_3, stages_1_2
 
-        return is_described(train, placement)
+        return stage_3.is_described(train, placement) or stages_1_2.is_described(train)
     if train.master_dtype:
         return False
     if placement.weight_shards > 1:
@@ -108,6 +108,10 @@ Table = list[Held | None]
 def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
     if not train.zero_stage:
         return around_blocks(memory, model, train, placement)
+    if train.zero_stage < 3:
+        from vramwise.training.reserved_memory.stages_1_2 import Stages1And2
+
+        return Stages1And2(memory, model, train, placement)
     from vramwise.training.reserved_memory.stage_3 import Stage3
 
     return Stage3(memory, model, train, placement)

@@ -170,7 +170,8 @@ def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> 
 def slack_of(play: Play, gpu: Gpu | None) -> Calibrated:
     """Reserved over replayed memory: as runs of the framework on this site showed it, else as published runs did."""
     name = "reserved_over_replayed"
-    if play.train.zero_stage:  # no runs of its own: its blocks wait for other streams, as those of FSDP 1 do
+    waits = play.train.zero_stage == 3 or play.train.overlap_comm
+    if play.train.zero_stage and waits:  # no runs of its own: its blocks wait for other streams, as those of FSDP 1 do
         name += "_fsdp1"
     elif play.placement.weight_shards > 1:
         name += f"_fsdp{play.train.fsdp_version}"

@@ -9,6 +9,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.training.components import Component
+from vramwise.training.exchange.gradient_checks import Check, Place
 from vramwise.training.exchange.root_unit import RootUnit, root_unit
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.step.moment import Moment
@@ -46,6 +47,35 @@ class Backward:
             done, whole = 0, gradients.unsynced + whole  # of an earlier one
         held = state.after_backward(done, gathered=root.gathered, whole=whole)
         return [Moment("gradient reduction", held | {Component.REDUCE_SCATTER: root.scattered})]
+
+    def checks(self) -> list[Moment]:
+        """The largest reduction of an offloading ZeRO: what it takes to look at the gradients of a bucket.
+
+        What a block has made in backward by then is not counted.
+        """
+        found = [self._check(check) for check in self.exchanged.checks]
+        return [max(found, key=lambda moment: moment.total)] if found else []
+
+    def _check(self, check: Check) -> Moment:
+        index, at = self._index_of(check.place), self.end()
+        if index is not None:
+            at = self._inside(index, Peak("split backward", "", 0, 0, 0), "backward end")
+        parts = {
+            **at.parts,
+            Component.GRADIENT_BUCKETS: self.exchanged.buckets + self.exchanged.backward_buckets,
+            Component.REDUCE_SCATTER: 0,
+            Component.GRADIENTS: at.of(Component.GRADIENTS) + check.alone,
+            Component.GRADIENT_CHECKS: check.nbytes,
+        }
+        return Moment("gradient checks", parts, at.operation, at.layer)
+
+    def _index_of(self, place: Place | None) -> int | None:
+        """The block in whose backward pass a gradient comes; None: after all of them, as the first block's do."""
+        blocks, first = self.blocks, self.state.placement.first_layer
+        for i, run in enumerate(blocks.runs):
+            if (run.layer is not None and place == first + blocks.layers_below(i)) or (run.is_head and place == "head"):
+                return i
+        return None
 
     def end(self) -> Moment:
         """All gradients."""
@@ -111,7 +141,11 @@ class Backward:
             Component.INPUTS_KEPT_BY_FSDP: blocks.hooked_above(index),
             Component.REDUCE_SCATTER: 0 if in_logits else exchanged.reduce_scatter,
             Component.GRADIENT_BUCKETS: exchanged.buckets
-            + (0 if in_logits and not exchanged.buckets_first else exchanged.backward_buckets),
+            + (
+                0
+                if in_logits and not (exchanged.buckets_first or exchanged.buckets_stay)
+                else exchanged.backward_buckets
+            ),
         }
         return Moment(name, parts, peak.operation, layer)
 

@@ -19,7 +19,7 @@ class Gradients:
     """Bytes of the gradients that stay on the GPU.
 
     `all`: of all weights, in the dtype and the shards in which the rank keeps them; `partition`: what of them is left
-    when ZeRO-1 has reduced them; `before`: those that are there before a micro-batch's backward pass begins;
+    when ZeRO has reduced them; `before`: those that are there before a micro-batch's backward pass begins;
     `in_backward`: the same from the first reduction on; `unsynced`: of earlier micro-batches, whole; `unsharded`: the
     same where they wait for the end of the step; `grow`: whether those come as the longest micro-batch's own backward
     goes on. `kept_over_made`: a finished gradient's bytes over those with which it left backward.
@@ -51,7 +51,9 @@ def gradients_of(
     """The gradients of one rank."""
     life = gradient_life(train)
     size = states.flat_gradients if train.zero_stage == 1 and life.reduced_at_once else states.gradients
-    size = 0 if offloaded(train).gradients or life.released else size
+    leaves = offloaded(train).gradients
+    if life.released or (leaves and not (train.zero_stage == 1 and not life.reduced_at_once)):
+        size = 0  # stage 1 sends them to the host when backward is over (stage_1_and_2.py `reduce_gradients`)
     stay = life.stays or (placement.stages > 1 and not life.released)
     before = size if stay and not exchanged.unsynced_gradients else 0
     # ZeRO-2 makes its whole partition when the first gradient of it is reduced, for each micro-batch another.
@@ -60,7 +62,11 @@ def gradients_of(
         in_backward = 2 * size
     return Gradients(
         all=size,
-        partition=states.flat_gradients if train.zero_stage == 1 and not life.reduced_at_once else size,
+        partition=0
+        if leaves
+        else states.flat_gradients
+        if train.zero_stage == 1 and not life.reduced_at_once
+        else size,
         before=before,
         in_backward=in_backward,
         unsynced=exchanged.unsynced_gradients,

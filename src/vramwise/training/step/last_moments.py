@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import Component
+from vramwise.training.exchange.gradient_checks import returned_weight_bytes
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.model_states.states import rounded, width
 from vramwise.training.recipe.masks import rows_of
@@ -19,7 +20,7 @@ def stepping_moments(state: StepState) -> list[Moment]:
     """All that comes between the last backward pass and the next forward pass."""
     clips = state.train.clip_grad_norm and state.states.num_trained_tensors
     later = [_later_micro_batch(state)] if state.gradients.grow else []
-    return [*later, *([_clipping(state)] if clips else []), *_as_one(state), _step(state)]
+    return [*later, *([_clipping(state)] if clips else []), *_checks(state), *_as_one(state), _step(state)]
 
 
 def optimizer_in_backward(state: StepState) -> Moment:
@@ -68,8 +69,17 @@ def _clipping(state: StepState) -> Moment:
     """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
     count, gradients = state.states.num_trained_tensors, state.gradients
     norms = (count + 1) * SCALAR_BYTES + rounded(count * width(state.train.grad_dtype))
-    held = state.after_backward((gradients.partition or gradients.all) if gradients.all else 0, gathered=0)
+    held = state.after_backward(gradients.partition, gathered=0)
     return Moment("clipping", held | {Component.GRADIENT_NORMS: norms})
+
+
+def _checks(state: StepState) -> list[Moment]:
+    """ZeRO's norm of the gradients and search for infinities, one gradient at a time."""
+    needed = state.exchanged.check_before_step
+    if not needed:
+        return []
+    held = state.after_backward(state.gradients.partition, gathered=0)
+    return [Moment("gradient checks", held | {Component.GRADIENT_CHECKS: needed})]
 
 
 def _as_one(state: StepState) -> list[Moment]:
@@ -88,9 +98,10 @@ def _as_one(state: StepState) -> list[Moment]:
 def _step(state: StepState) -> Moment:
     away = offloaded(state.train)
     wide = 0 if away.gradients else state.states.fp32_gradients
-    kept = 0 if wide and state.train.zero_stage in (1, 2) else state.gradients.all
+    kept = 0 if away.gradients or (wide and state.train.zero_stage in (1, 2)) else state.gradients.all
     parts = state.after_backward(kept, gathered=0, whole=0) | {
         Component.OPTIMIZER_TEMPORARIES: 0 if away.optimizer else state.states.step_transient,
         Component.FP32_GRADIENTS: wide,
+        Component.RETURNED_WEIGHTS: returned_weight_bytes(state.train, state.states.master),
     }
     return Moment("optimizer step", parts)

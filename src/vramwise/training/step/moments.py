@@ -13,6 +13,7 @@ A step's peak is the maximum over moments that hold different things:
 | backward: layers  | saved tensors of the layers below, gradients of those above, one layer's live set             |
 | gradient reduction| FSDP: all gradients, those of the root unit whole, and the input of their reduce-scatter       |
 | backward end      | all gradients                                                                                 |
+| gradient checks   | ZeRO: what the norm and the search for infinities take; offloading, beside a bucket            |
 | clipping          | all gradients, the norm of each                                                               |
 | optimizer step    | all gradients, the optimizer's temporaries                                                    |
 | later micro-batch | litgpt under FSDP: gradients whole, of one layer twice; its activations are not counted        |
@@ -66,7 +67,7 @@ def _moments(state: StepState) -> list[Moment]:
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
     else:
-        found += [*backward.reduction(), backward.end(), *stepping_moments(state)]
+        found += [*backward.checks(), *backward.reduction(), backward.end(), *stepping_moments(state)]
     found += [evaluation(state), *first]
     return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
 

@@ -44,7 +44,9 @@ class StepState:
 
     def until_backward(self, *, gathered: int | None = None) -> dict[Component, int]:
         """What is held until a backward pass begins; `gathered`: weights, where they are not as most of the time."""
-        return self.holding(self.gradients.before, self.gradients.whole(waiting=True), gathered)
+        held = self.holding(self.gradients.before, self.gradients.whole(waiting=True), gathered)
+        stay = self.exchanged.backward_buckets if self.exchanged.buckets_stay else 0
+        return held | {Component.GRADIENT_BUCKETS: self.exchanged.buckets + stay}
 
     def after_backward(
         self, gradients: int, *, gathered: int | None = None, whole: int | None = None
