@@ -5,7 +5,7 @@ Forward frees a tensor after its last use, but what a Python frame received stay
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import field
 
 from vramwise.models.autograd.size import Dim
@@ -29,29 +29,34 @@ class ForwardWalk:
 def walk_forward(
     run: BlockRun, *, kept: Collection[Storage] | None = None, external: frozenset[Storage] = frozenset(),
     again: bool = False, given_up: Collection[Storage] = (), returned: Collection[Storage] = (),
+    last_uses: Mapping[Storage, int] | None = None,
 ) -> ForwardWalk:  # fmt: skip
     """Forward of one block. `kept`: what stays for backward, by default all that it saves; nothing under no_grad.
 
     `external`: storages that are counted elsewhere. `again`: the second forward pass of a checkpointed block, which
     ends when the last tensor to be saved exists (torch 2.13 utils/checkpoint.py, early stop). `given_up`: what the
     block received and nobody else names any more, which goes after its last use here; `returned`: what the caller's
-    frame names beside the outputs, which does not go here.
+    frame names beside the outputs, which does not go here. `last_uses`: what `last_uses_in` says of the block, where
+    that is known.
     """
     stays = {storage for storage, _ in run.saved} if kept is None else set(kept)
     leaves = set[Storage]() if again else {*(tensor.storage for tensor in run.outgoing), *returned}
     foreign = external | {tensor.storage for tensor in run.incoming}
-    last = _last_uses(run) | dict.fromkeys(returned, len(run.nodes))
+    last = {**(last_uses_in(run) if last_uses is None else last_uses), **dict.fromkeys(returned, len(run.nodes))}
     walk = ForwardWalk()
     alive: dict[Storage, None] = {}
+    dying: dict[int, list[Storage]] = {}
     saved: Dim = 0
     temporaries: Dim = 0
 
-    def goes(storage: Storage) -> bool:
-        return storage not in stays or storage in given_up
+    def lives(storage: Storage, since: int) -> None:
+        alive[storage] = None
+        if storage not in stays or storage in given_up:
+            dying.setdefault(last.get(storage, since), []).append(storage)
 
     made = {output.storage for node in run.nodes for output in node.outputs}
     for storage in dict.fromkeys(given_up):
-        alive[storage] = None
+        lives(storage, 0)
         if storage not in stays:
             temporaries = temporaries + storage.nbytes
     for storage, _ in run.saved:
@@ -59,26 +64,28 @@ def walk_forward(
             saved = saved + storage.nbytes
             walk.events.append((storage, storage.nbytes))
     for i, node in enumerate(_until_last_save(run) if again else run.nodes):
-        for storage in dict.fromkeys(output.storage for output in node.outputs):
+        for output in node.outputs:
+            storage = output.storage
             if storage in alive or storage.kind == "parameter" or storage in foreign:
                 continue
             if storage in stays:
                 saved = saved + storage.nbytes
             else:
                 temporaries = temporaries + storage.nbytes
-            alive[storage] = None
+            lives(storage, i)
             walk.events.append((storage, storage.nbytes))
         if node.workspace_bytes:
             workspace = object()
             walk.events += [(workspace, node.workspace_bytes), (workspace, None)]
         walk.moments.append(Moment(node.op, node.module, saved, 0, temporaries + node.workspace_bytes))
-        for storage in [storage for storage in alive if last.get(storage, i) <= i and goes(storage)]:
+        for storage in dying.pop(i, ()):
             del alive[storage]
             if storage not in stays:
                 temporaries = temporaries - storage.nbytes
             if storage not in leaves:
                 walk.events.append((storage, None))
-    walk.events += [(storage, None) for storage in alive if goes(storage) and storage not in leaves]
+    going = {storage for storages in dying.values() for storage in storages}
+    walk.events += [(storage, None) for storage in alive if storage in going and storage not in leaves]
     return walk
 
 
@@ -91,7 +98,7 @@ def _until_last_save(run: BlockRun) -> tuple[Node, ...]:
     return run.nodes[: end + any(storage in made for storage, _ in run.nodes[end].saved)]
 
 
-def _last_uses(run: BlockRun) -> dict[Storage, int]:
+def last_uses_in(run: BlockRun) -> dict[Storage, int]:
     """Index of the operation after which a storage dies: its last use, or the return of a frame that received it."""
     made: dict[Storage, int] = {}
     last: dict[Storage, int] = {}

@@ -10,7 +10,7 @@ a handful of evaluations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 
 from vramwise.models.autograd.gradients import InputGradient, divided_up, input_gradients
@@ -33,11 +33,23 @@ class Moment:
     saved: Dim
     weight_gradients: Dim
     temporaries: Dim
-    total: Dim = field(init=False)
+    _total: Dim | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Kept: moments are compared with one another, and their maximum is taken at many sizes.
-        object.__setattr__(self, "total", total((self.saved, self.weight_gradients, self.temporaries)))
+        object.__setattr__(self, "_total", None)
+
+    @property
+    def total(self) -> Dim:
+        """All of it; kept, because the maximum of moments is taken at many sizes."""
+        if self._total is None:
+            object.__setattr__(self, "_total", total((self.saved, self.weight_gradients, self.temporaries)))
+            assert self._total is not None
+        return self._total
+
+    @property
+    def at_probe(self) -> int:
+        """Its total at the comparison point, which most moments are dropped by."""
+        return probe(self.saved) + probe(self.weight_gradients) + probe(self.temporaries)
 
 
 @record
@@ -74,19 +86,22 @@ def largest(moments: Iterable[Moment], axes: Axes) -> Peak:
 def undominated(moments: Iterable[Moment]) -> tuple[Moment, ...]:
     """The moments that are largest somewhere, as far as comparing coefficients tells; sizes are at least one."""
     kept: list[Moment] = []
-    for moment in sorted(moments, key=lambda m: -probe(m.total)):
-        if not any(_covers(other.total, moment.total) for other in kept):
+    unlike: dict[int, Moment] = {}
+    for moment in moments:
+        unlike.setdefault(moment.at_probe, moment)
+    for _, moment in sorted(unlike.items(), key=lambda item: -item[0]):
+        smaller = terms_of(moment.total)
+        if not any(_covers(terms_of(other.total), smaller) for other in kept):
             kept.append(moment)
     return tuple(kept)
 
 
-def _covers(larger: Dim, smaller: Dim) -> bool:
+def _covers(larger: Mapping[tuple[str, ...], int], smaller: Mapping[tuple[str, ...], int]) -> bool:
     """Whether every coefficient of one polynomial is at least the other's."""
-    left, right = terms_of(larger), terms_of(smaller)
-    for axes, value in right.items():
-        if left.get(axes, 0) < value:
+    for axes, value in smaller.items():
+        if larger.get(axes, 0) < value:
             return False
-    return min(left.values(), default=0) >= 0 or all(value >= 0 or axes in right for axes, value in left.items())
+    return min(larger.values(), default=0) >= 0 or all(value >= 0 or axes in smaller for axes, value in larger.items())
 
 
 # -- backward ----------------------------------------------------------------------------------------------

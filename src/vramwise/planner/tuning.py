@@ -85,12 +85,16 @@ def _best_of(ways: Sequence[Way], question: Question, *, replays: bool) -> Way |
 
 
 def _may_fit(question: Question, way: Way) -> bool:
-    """Whether what a card holds of the weights throughout leaves any room; True where the settings are refused."""
+    """Whether what a card holds of the weights throughout leaves any room."""
+    return _held_bytes(question, way) <= question.machine.usable_bytes
+
+
+def _held_bytes(question: Question, way: Way) -> int:
+    """What a card holds of the weights throughout; 0 where the settings are refused."""
     try:
-        held = weights_held({"model": question.name, **way.scenario})
+        return weights_held({"model": question.name, **way.scenario})
     except VramwiseError:
-        return True
-    return held <= question.machine.usable_bytes
+        return 0
 
 
 def _ways(question: Question, method: Method) -> Iterator[Way]:
@@ -143,13 +147,13 @@ def _sharings(machine: Machine, method: Method) -> Iterator[Mapping[str, object]
 def _sized(question: Question, way: Way, *, replays: bool) -> Way:
     """The way at the largest size that fits."""
     if not reads_tokens(question.model):
-        return _verified(question, _most_samples(question, _at(question, way, 1, None), None), replays=replays)
+        return _verified(question, _most_samples(question, way, None), replays=replays)
     usual = usual_length(question.model)
-    one = _at(question, way, 1, usual)
+    one = _most_samples(question, way, usual)
     if one.result is None:
         return one
     if one.is_sure:
-        return _verified(question, _most_samples(question, one, usual), replays=replays)
+        return _verified(question, one, replays=replays)
     shorter = [one]
     while not shorter[-1].is_sure and tokens_of(shorter[-1], question.model) // 2 >= LEAST_LENGTH:
         shorter.append(_at(question, way, 1, tokens_of(shorter[-1], question.model) // 2))
@@ -163,17 +167,28 @@ def _at(question: Question, way: Way, batch: int, tokens: int | None, *, replays
     return tried(question, replace(way, settings={**way.settings, **sizes}), replays=replays)
 
 
-def _most_samples(question: Question, one: Way, tokens: int | None) -> Way:
-    """The largest micro-batch that surely fits; `one` is the answer for a single sample."""
-    if not one.is_sure:
-        return one
+def _most_samples(question: Question, way: Way, tokens: int | None) -> Way:
+    """The way with the largest micro-batch that surely fits, else with a single sample.
+
+    Two are tried first where weights leave half of the room: a single sample has operations of its own, which are
+    recorded for nothing where more fit.
+    """
+    room = question.machine.usable_bytes
+    least = 2 if 2 * _held_bytes(question, way) <= room else 1
+    found = _at(question, way, least, tokens)
+    if not found.is_sure or _highest_need(found, room) > room:
+        return found if least == 1 else _at(question, way, 1, tokens)
 
     def need(batch: int) -> int:
-        found = _at(question, one, batch, tokens)
-        return int(found.result.needed.high) if found.result is not None else question.machine.usable_bytes + 1
+        return _highest_need(_at(question, way, batch, tokens), room)
 
-    most = largest_within(need, question.machine.usable_bytes, _MOST_SAMPLES, (1, need(1)))
-    return _at(question, one, most, tokens) if most > 1 else one
+    most = largest_within(need, room, _MOST_SAMPLES, (least, _highest_need(found, room)))
+    return _at(question, way, most, tokens) if most > least else found
+
+
+def _highest_need(way: Way, room: int) -> int:
+    """The high end of what it needs; more than the room where it has no answer."""
+    return int(way.result.needed.high) if way.result is not None else room + 1
 
 
 def _verified(question: Question, way: Way, *, replays: bool) -> Way:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from vramwise.errors import UndescribedOperationError
 from vramwise.models.autograd.primitives import Device, primitive
-from vramwise.models.autograd.size import Dim, product
+from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import (
     ITEM_BYTES,
     Node,
@@ -15,6 +15,7 @@ from vramwise.models.autograd.tensor import (
     StorageKind,
     Tensor,
     contiguous_strides,
+    numel_of,
 )
 from vramwise.records import replace
 
@@ -48,13 +49,13 @@ class Recorder:
     ) -> Tensor:
         """A tensor with a storage of its own."""
         shape = tuple(shape)
-        storage = Storage(product(shape) * ITEM_BYTES[dtype], kind, op, self.module)
+        storage = Storage(numel_of(shape) * ITEM_BYTES[dtype], kind, op, self.module)
         return Tensor(shape, strides or contiguous_strides(shape), dtype, storage, requires_grad and self.grad_enabled)
 
     def parameter(self, shape: Sequence[Dim], dtype: str, *, requires_grad: bool) -> Tensor:
         """A model's parameter: its storage is never counted among saved activations."""
         shape = tuple(shape)
-        storage = Storage(product(shape) * ITEM_BYTES[dtype], "parameter", "parameter", self.module)
+        storage = Storage(numel_of(shape) * ITEM_BYTES[dtype], "parameter", "parameter", self.module)
         return Tensor(shape, contiguous_strides(shape), dtype, storage, requires_grad, is_parameter=True)
 
     # -- recording -----------------------------------------------------------------------------------------

@@ -52,11 +52,15 @@ class Size:
         return frozenset(name for names in self.terms for name in names)
 
     def __add__(self, other: Dim) -> Dim:
-        if other == 0:
-            return self
         terms = dict(self.terms)
-        _add_to(terms, other)
-        return _simplified(terms, self.probe + probe(other))
+        if isinstance(other, int):
+            if not other:
+                return self
+            terms[()] = terms.get((), 0) + other
+            return _simplified(terms, self.probe + other)
+        for axes, coefficient in other.terms.items():
+            terms[axes] = terms.get(axes, 0) + coefficient
+        return _simplified(terms, self.probe + other.probe)
 
     __radd__ = __add__
 
@@ -64,7 +68,12 @@ class Size:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
-        return self + other * -1
+        if isinstance(other, int):
+            return self + -other
+        terms = dict(self.terms)
+        for axes, coefficient in other.terms.items():
+            terms[axes] = terms.get(axes, 0) - coefficient
+        return _simplified(terms, self.probe - other.probe)
 
     def __rsub__(self, other: Dim) -> Dim:
         return self * -1 + other
@@ -126,18 +135,9 @@ def _at_probe(terms: dict[tuple[str, ...], int]) -> int:
     return value
 
 
-def _add_to(terms: dict[tuple[str, ...], int], dim: Dim) -> None:
-    if isinstance(dim, int):
-        if dim:
-            terms[()] = terms.get((), 0) + dim
-        return
-    for axes, coefficient in dim.terms.items():
-        terms[axes] = terms.get(axes, 0) + coefficient
-
-
 def _simplified(terms: dict[tuple[str, ...], int], probe: int) -> Dim:
     """The polynomial without its zero terms, whose value at the comparison point is `probe`."""
-    if not all(terms.values()):
+    if 0 in terms.values():
         terms = {axes: value for axes, value in terms.items() if value}
     if len(terms) > 1:
         return Size(terms, probe)
@@ -201,8 +201,14 @@ def total(dims: Iterable[Dim]) -> Dim:
     terms: dict[tuple[str, ...], int] = {}
     at_probe = 0
     for dim in dims:
-        _add_to(terms, dim)
-        at_probe += probe(dim)
+        if isinstance(dim, int):
+            if dim:
+                terms[()] = terms.get((), 0) + dim
+                at_probe += dim
+            continue
+        at_probe += dim.probe
+        for axes, coefficient in dim.terms.items():
+            terms[axes] = terms.get(axes, 0) + coefficient
     return _simplified(terms, at_probe)
 
 

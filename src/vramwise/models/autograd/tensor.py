@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
+from functools import lru_cache
 from typing import Literal
 
 from vramwise.models.autograd.primitives import Primitive, primitive
@@ -46,7 +47,7 @@ class Tensor:
 
     @property
     def numel(self) -> Dim:
-        return product(self.shape)
+        return numel_of(self.shape)
 
     @property
     def nbytes(self) -> Dim:
@@ -111,6 +112,13 @@ class Node:
         self.primitive = primitive(self.op)
 
 
+@lru_cache(maxsize=4096)
+def numel_of(shape: tuple[Dim, ...]) -> Dim:
+    """Elements of a tensor of this shape."""
+    return product(shape)
+
+
+@lru_cache(maxsize=4096)
 def contiguous_strides(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Row-major strides, in elements."""
     strides: list[Dim] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +12,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
 from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
-from vramwise.models.forward_walk import ForwardWalk, walk_forward
+from vramwise.models.forward_walk import ForwardWalk, last_uses_in, walk_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
@@ -359,7 +359,8 @@ def _run_shape(
     )  # fmt: skip
     after_layers = is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
-    recompute = _recomputed(run, walk.at_first_use, external) if checkpointed else []
+    uses = last_uses_in(run)
+    recompute = _recomputed(run, walk.at_first_use, external, uses) if checkpointed else []
     casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model_type)
     return Run(
         name=run.name,
@@ -380,20 +381,23 @@ def _run_shape(
         last_hidden=_groups(named_by_frames(run)),
         outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
         weight_gradients=walk.weight_gradients,
-        forward_peak=undominated(_first_pass(run, stays if checkpointed else None, [*casts, *cached], passed).moments),
-        unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts)).moments),
+        forward_peak=undominated(
+            _first_pass(run, stays if checkpointed else None, [*casts, *cached], passed, uses).moments
+        ),
+        unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts), last_uses=uses).moments),
         head_peak=walk.of() if after_layers else (),
         peak=() if after_layers else undominated((*walk.of(), *recompute)),
     )
 
 
 def _first_pass(
-    run: BlockRun, stays: list[Storage] | None, passing: list[Storage], passed: frozenset[Storage]
-) -> ForwardWalk:
+    run: BlockRun, stays: list[Storage] | None, passing: list[Storage], passed: frozenset[Storage],
+    uses: Mapping[Storage, int],
+) -> ForwardWalk:  # fmt: skip
     """Forward as a training step runs it. A checkpointed block keeps what `stays`; what is `passing` outlives it."""
     if stays is None:
-        return walk_forward(run, given_up=passed, returned=named_by_frames(run))
-    return walk_forward(run, kept=stays, returned=passing)
+        return walk_forward(run, given_up=passed, returned=named_by_frames(run), last_uses=uses)
+    return walk_forward(run, kept=stays, returned=passing, last_uses=uses)
 
 
 def cached_casts(run: BlockRun, own: list[Storage]) -> list[Storage]:
@@ -406,9 +410,11 @@ def cached_casts(run: BlockRun, own: list[Storage]) -> list[Storage]:
     return [storage for storage in own if storage in trained]
 
 
-def _recomputed(run: BlockRun, gradients: Dim, external: frozenset[Storage]) -> list[Moment]:
+def _recomputed(
+    run: BlockRun, gradients: Dim, external: frozenset[Storage], uses: Mapping[Storage, int]
+) -> list[Moment]:
     """Moments of the second forward pass, beside the gradients that wait for it."""
-    again = walk_forward(run, external=external, again=True).moments
+    again = walk_forward(run, external=external, again=True, last_uses=uses).moments
     return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
 
 

@@ -117,8 +117,13 @@ def targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[Parameter
     return (parameter for parameter, _ in _targeted(model, targets))
 
 
-def _targeted(model: Model, targets: str | tuple[str, ...]) -> Iterator[tuple[Parameter, bool]]:
+@lru_cache(maxsize=64)
+def _targeted(model: Model, targets: str | tuple[str, ...]) -> tuple[tuple[Parameter, bool], ...]:
     """The weights that get adapters, and whether each is named by itself, as in peft's `target_parameters`."""
+    return tuple(_found(model, targets))
+
+
+def _found(model: Model, targets: str | tuple[str, ...]) -> Iterator[tuple[Parameter, bool]]:
     named = (targets,) if isinstance(targets, str) else targets
     all_linear, named = ALL_LINEAR in named, tuple(name for name in named if name != ALL_LINEAR)
     experts = wrapped_experts(model) if named else frozenset()
