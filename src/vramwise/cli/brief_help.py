@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
+from vramwise.cli.language import said, said_line
+
 ALL = "all"
 Sections = Mapping[str, Sequence[str]]
 """Flags by the heading that they stand under."""
@@ -27,17 +29,17 @@ def brief_help(
     """One screen: how it is called, the flags of `sections` with their choices, and how many more there are."""
     by_flag = {flag: action for action in parser._actions for flag in action.option_strings}
     choices = dict(choices_by_flag())
-    lines = [f"{parser.prog}: {parser.description}", "", *(f"  {example}" for example in examples)]
+    lines = [f"{parser.prog}: {parser.description}", "", *(said_line(f"  {example}") for example in examples)]
     shown = 0
     for heading, flags in sections.items():
-        lines += ["", heading]
+        lines += ["", said(heading)]
         for flag in flags:
             action = by_flag.get(flag)
             if action is not None:
                 lines.append(_row(action, flag, choices.get(flag, ()), width))
                 shown += 1
     most = sum(bool(action.option_strings) for action in parser._actions)
-    lines += ["", f"{parser.prog} --help all  lists the other {most - shown} flags, by whose they are"]
+    lines += ["", said_line(f"{parser.prog} --help all  lists the other {most - shown} flags, by whose they are")]
     return "\n".join(lines) + "\n"
 
 

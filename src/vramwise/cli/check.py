@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from vramwise.cli.brief_help import JOB
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
+from vramwise.cli.language import said
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, clipped, printable
@@ -55,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
     if unread and args.strict:
         raise UsageError(f"not understood in whole: {unread[0]}")
     for note in unread:
-        print(f"vramwise: note: {printable(note)}", file=sys.stderr)
-    print(json.dumps(found.to_dict()) if args.json else printable(found.line()))
+        print(f"vramwise: {said(f'note: {printable(note)}')}", file=sys.stderr)
+    print(json.dumps(found.to_dict()) if args.json else said(printable(found.line())))
     return DOES_NOT_FIT if not found.fits or (args.strict and found.word == "tight") else 0
 
 

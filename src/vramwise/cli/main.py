@@ -14,6 +14,7 @@ from types import FrameType
 from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
+from vramwise.cli.language import choose, said
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.site_flags import site_of
 from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable, without_passwords
@@ -63,9 +64,9 @@ class CommandModule(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (0, 1, 2, 3 or 4; 130 when interrupted, 143 when terminated)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     _never_fail_to_print()
     try:
+        arguments = choose(sys.argv[1:] if argv is None else argv)
         with _ended_in_order():
             code = _dispatch(arguments)
             sys.stdout.flush()
@@ -140,11 +141,12 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _overview() -> str:
-    rows = "\n".join(f"  {name:<10} {what}" for name, what in COMMANDS.items())
+    rows = "\n".join(f"  {name:<10} {said(what)}" for name, what in COMMANDS.items())
     return (
-        "vramwise: how much GPU memory a model needs, and why\n\n"
-        f"usage: vramwise COMMAND …\n\n{rows}\n\n"
-        "vramwise COMMAND --help says more; vramwise --version prints the version"
+        f"vramwise: {said('how much GPU memory a model needs, and why')}\n\n"
+        f"{said('usage')}: vramwise COMMAND …\n\n{rows}\n\n"
+        f"{said('vramwise COMMAND --help says more; vramwise --version prints the version')}\n"
+        f"{said('in Chinese: --lang zh, or VRAMWISE_LANG=zh')}"
     )
 
 
@@ -157,7 +159,7 @@ def _unknown_command(given: str) -> str:
 def _complain(problem: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
         line = without_passwords(printable(" ".join(problem.splitlines())))
-        print(f"vramwise: {line}", file=sys.stderr, flush=True)
+        print(f"vramwise: {said(line)}", file=sys.stderr, flush=True)
     return code
 
 

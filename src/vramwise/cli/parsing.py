@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
-from vramwise.cli.meant import meant_flag
+from vramwise.cli.language import broken, help_said, is_translated, said
 from vramwise.errors import UsageError, clipped, nearest
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ class _Formatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=_columns() - 2)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return broken(text, width) if is_translated() else super()._split_lines(text, width)
 
 
 def _columns() -> int:
@@ -74,6 +77,8 @@ class CommandParser(argparse.ArgumentParser):
         """Leave after the brief help, or after all of it, where that is asked for."""
         ours = list(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
         asked = next((place for place, word in enumerate(ours) if word in ("-h", "--help")), None)
+        if asked is not None and is_translated():
+            self._translate_help()
         if self.brief is None or asked is None:
             return
         from vramwise.cli.brief_help import ALL, brief_help
@@ -83,6 +88,13 @@ class CommandParser(argparse.ArgumentParser):
         else:
             print(brief_help(self, *self.brief, _columns() - 2), end="")
         raise SystemExit(0)
+
+    def _translate_help(self) -> None:
+        self.description = said(self.description or "")
+        for action in self._actions:
+            action.help = help_said(action.dest, action.help or "").replace("%%", "%").replace("%", "%%")
+        for group in self._action_groups:
+            group.title, group.description = (text and said(text) for text in (group.title, group.description))
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{clipped(message, 300)}  ({self.prog} --help)")
@@ -102,6 +114,8 @@ class CommandParser(argparse.ArgumentParser):
                 return
             flag = argument.partition("=")[0]
             if flag.startswith("--") and flag not in known:
+                from vramwise.cli.meant import meant_flag
+
                 takes_model = any(action.metavar == "MODEL" for action in self._actions if not action.option_strings)
                 meant = meant_flag(flag, known, takes_model=takes_model)
                 near = [meant] if meant is not None else nearest(flag, known)

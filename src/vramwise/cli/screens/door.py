@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
+from vramwise.cli import language
+from vramwise.cli.language import cells, padded
 from vramwise.cli.screens.estimate import card_name, model_title
 from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
@@ -40,9 +42,9 @@ def door_screen(
     tune = [[_TITLES[name], _step(row)] for name, row in answer.steps.items()]
     train = [["full", text] for text in _train(answer.trained_on)]
     left, right = _block(_RUN, run), [*_block(_TUNE, tune), *_block(_TRAIN, train)]
-    widest = max(map(len, left))
-    beside = [f"{one:<{widest}}     {other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
-    is_wide = max(map(len, beside)) <= width
+    widest = max(map(cells, left))
+    beside = [f"{padded(one, widest)}     {other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
+    is_wide = max(map(cells, beside)) <= width
     lines: list[Line] = [
         *_heading(model, machine_words(answer.question.machine), width),
         *fact_lines(model, image, stored),
@@ -68,10 +70,12 @@ def glance_screen(
         for card, answer in answers.items()
     ]
     table = columns(rows, gap=2)
-    place = table[0].find(_SHORT[methods[0]])
+    place = cells(table[0].partition(language.said(_SHORT[methods[0]]))[0])
     runs = "run it: longest context" if reads_tokens(model) else "run it: weights"
-    heads = f"{'':<{table[0].find(precisions[0])}}{runs}"
-    heads = f"{heads:<{place}}{_TUNE}" if len(heads) + 2 <= place else f"{_RUN:>{place - 2}}  {_TUNE}"
+    heads = " " * cells(table[0].partition(language.said(precisions[0]))[0]) + language.said(runs)
+    if cells(heads) + 2 > place:
+        heads = " " * (place - 2 - cells(language.said(_RUN))) + language.said(_RUN)
+    heads = padded(heads, place) + language.said(_TUNE)
     step = f"1 × {usual:,} tokens" if usual else "one sample"
     note = f"a step of {step}; QLoRA and LoRA with checkpointing; N ×: on so many, by FSDP with checkpointing"
     lines: list[Line] = [*_heading(model, "", width), *fact_lines(model, image, stored), "", heads.rstrip(), *table]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramwise.cli import language
+from vramwise.cli.language import cells, padded
 from vramwise.cli.screens.bar import FILLS, STYLES, bar, segments_of
 from vramwise.cli.screens.breakdown import breakdown_lines
 from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wrapped, wrapped_text
@@ -253,14 +255,14 @@ def _suggestions(suggestions: Sequence[Suggestion], verdict: Verdict | None, wid
         heads = ["what saves most", "needs", "saves"] + (["then"] if verdict is not None else [])
         rows = [heads, *(_suggestion(item) for item in suggestions)]
         table = columns(rows, left={3})
-        if max(map(len, table)) > width:
+        if max(map(cells, table)) > width:
             return ["", heads[0], *(line for item in suggestions for line in _on_two_lines(item, width))]
-        start = max(map(len, table)) + 3
-        costs = ["cost", *(item.change.cost for item in suggestions)]
+        start = max(map(cells, table)) + 3
+        costs = [language.said(cost) for cost in ("cost", *(item.change.cost for item in suggestions))]
         lines.append("")
         for line, cost in zip(table, costs, strict=True):
-            if start + len(cost) <= width:
-                lines.append(f"{line:<{start}}{cost}")
+            if start + cells(cost) <= width:
+                lines.append(padded(line, start) + cost)
             else:
                 lines += [line, f"      {cost}"]
     if is_short and not any(item.fits for item in suggestions):

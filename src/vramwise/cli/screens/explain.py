@@ -79,9 +79,11 @@ def _tree(node: Node, depth: int) -> Iterator[Line]:
         yield [(f"{pad}    {said}  ", ""), (f"[{node.kind}]", "dim")]
     if node.formula:
         inputs = ", ".join(f"{name} = {_figure(value)}" for name, value in node.inputs.items())
-        yield from wrapped_text(f"{pad}    = ", f"{node.formula}{f', with {inputs}' if inputs else ''}", screen_width())
+        yield from wrapped_text(
+            f"{pad}    = ", f"{node.formula}{f', with {inputs}' if inputs else ''}", screen_width(), quoted=True
+        )
     if node.source:
-        for line in wrapped_text(f"{pad}    source: ", node.source, screen_width()):
+        for line in wrapped_text(f"{pad}    source: ", node.source, screen_width(), quoted=True):
             yield [(line, "dim")]
     for child in node.children:
         yield from _tree(child, depth + 1)

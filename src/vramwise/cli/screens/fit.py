@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TextIO
 
+from vramwise.cli.language import said_line
 from vramwise.cli.screens.door import command_lines, machine_words
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_text
@@ -244,4 +245,4 @@ def _nothing(asked: Candidates, width: int) -> list[str]:
 
 def _print(out: TextIO, lines: Iterable[str]) -> None:
     for line in lines:
-        print(in_encoding(line, out.encoding), file=out, flush=True)
+        print(in_encoding(said_line(line), out.encoding), file=out, flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from vramwise.cli.language import AsIs
 from vramwise.cli.listing import table_blocks
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.fleet.answer import FleetAnswer
@@ -92,7 +93,7 @@ def _job_row(job: Job) -> list[str]:
     wasted = f"{job.wasted_gpu_hours:,.1f} ({100 * job.wasted_gpu_hours / job.gpu_hours:.0f} %)"
     smaller = "" if job.smaller_gpu is None else f"{job.smaller_gpu} (by its {job.smaller_by})"
     return [
-        _short(job.id), f"{job.gpus:,}", _short(job.gpu or "–"), f"{job.gpu_hours:,.1f}", wasted, job.reason,
+        AsIs(_short(job.id)), f"{job.gpus:,}", _short(job.gpu or "–"), f"{job.gpu_hours:,.1f}", wasted, job.reason,
         _share(job.sm_active), _share(job.tensor_active),
         "–" if job.peak_bytes is None else format_bytes(job.peak_bytes), smaller,
     ]  # fmt: skip
@@ -127,7 +128,7 @@ def _days(days: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
 def _owner_row(row: Mapping[str, Any]) -> tuple[str, ...]:
     hours, wasted = float(row["gpu_hours"]), float(row["wasted_gpu_hours"])
     share = f" ({100 * wasted / hours:.0f} %)" if hours else ""
-    return _short(str(row["owner"])), f"{row['jobs']:,}", f"{hours:,.1f}", f"{wasted:,.1f}{share}"
+    return AsIs(_short(str(row["owner"]))), f"{row['jobs']:,}", f"{hours:,.1f}", f"{wasted:,.1f}{share}"
 
 
 def _said(answer: FleetAnswer) -> list[Line]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
+from vramwise.cli.language import AsIs, broken, cells, padded, said, said_line
 from vramwise.errors import printable
 
 Segment = tuple[str, str]
@@ -43,17 +44,29 @@ def in_encoding(text: str, encoding: str | None) -> str:
     return text
 
 
+def _said(line: Line) -> Line:
+    """A line in the chosen language; what stood in columns still does."""
+    if isinstance(line, str):
+        return said_line(line)
+    told = []
+    for text, style in line:
+        other = said_line(text)
+        told.append((padded(other, cells(text)) if text.endswith("  ") else other, style))
+    return told
+
+
 def show(lines: Iterable[Line]) -> None:
     """Print lines to standard output: with colours on a terminal, unless NO_COLOR is set (no-color.org)."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        print(in_encoding("\n".join(plain(line) for line in lines), sys.stdout.encoding))
+        print(in_encoding("\n".join(plain(_said(line)) for line in lines), sys.stdout.encoding))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
-        styled = [(line, "")] if isinstance(line, str) else line
+        told = _said(line)
+        styled = [(told, "")] if isinstance(told, str) else told
         shown = ((in_encoding(printable(text), sys.stdout.encoding), style) for text, style in styled)
         console.print(Text.assemble(*shown))
 
@@ -61,33 +74,43 @@ def show(lines: Iterable[Line]) -> None:
 def columns(
     rows: Sequence[Sequence[str]], *, numbers_from: int = 1, gap: int = 3, left: Collection[int] = ()
 ) -> list[str]:
-    """Rows as aligned columns; those from `numbers_from` on, but for those of `left`, are set to the right."""
+    """Rows as aligned columns; those from `numbers_from` on, but for those of `left`, are set to the right.
+
+    A row whose first cell is a name (`AsIs`) becomes a line that stays as it is.
+    """
+    kinds = [AsIs if row and isinstance(row[0], AsIs) else str for row in rows]
+    rows = [[said(cell) for cell in row] for row in rows]
     count = max(len(row) for row in rows)
-    widths = [max(len(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
+    widths = [max(cells(row[i]) if i < len(row) else 0 for row in rows) for i in range(count)]
     return [
-        (" " * gap)
-        .join(
-            cell.ljust(width) if i < numbers_from or i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+        kind(
+            (" " * gap)
+            .join(
+                padded(cell, width) if i < numbers_from or i in left else " " * (width - cells(cell)) + cell
+                for i, (cell, width) in enumerate(zip(row, widths, strict=False))
+            )
+            .rstrip()
         )
-        .rstrip()
-        for row in rows
+        for kind, row in zip(kinds, rows, strict=True)
     ]
 
 
 def wrapped(pieces: Sequence[str], width: int, *, indent: int = 0, gap: str = "   ") -> list[str]:
     """Short pieces laid out in lines of at most `width`."""
     lines: list[str] = []
-    for piece in pieces:
-        if lines and len(lines[-1]) + len(gap) + len(piece) <= width:
+    for piece in (said_line(piece, indent) for piece in pieces):
+        if lines and cells(lines[-1]) + len(gap) + cells(piece) <= width:
             lines[-1] += gap + piece
         else:
             lines.append(" " * (indent if lines else 0) + piece)
     return lines
 
 
-def wrapped_text(label: str, text: str, width: int) -> list[str]:
-    """A sentence in lines of at most `width`, the first after `label`, the others below its first word."""
+def wrapped_text(label: str, text: str, width: int, *, quoted: bool = False) -> list[str]:
+    """A sentence in lines of at most `width`, the first after `label`, the others below its first word.
+
+    `quoted`: it stays as it is in every language.
+    """
     indent = len(label)
-    first, *rest = wrapped(text.split(), width - indent, gap=" ") or [""]
-    return [label + first, *(" " * indent + line for line in rest)]
+    first, *rest = broken(text if quoted else said(text), width - indent)
+    return [padded(said(label.rstrip()), indent) + first, *(" " * indent + line for line in rest)]

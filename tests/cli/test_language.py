@@ -1,0 +1,145 @@
+"""`--lang zh`: what a person reads is Chinese; commands, keys, names and JSON are what they are in English."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramwise.cli import language, parsing
+from vramwise.cli.main import COMMANDS, main
+from vramwise.cli.screens.paint import columns
+
+SENTENCES: dict[str, str] = json.loads(
+    (files("vramwise") / "web" / "page" / "i18n" / "sentences.zh.json").read_text("utf-8")
+)
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
+ENGLISH = re.compile(r"(?<![\w./=-])[a-z]{2,}(?: [a-z]{2,}){2,}(?![\w=-])")
+SCREENS = [
+    "estimate llama-3.1-8b",
+    "estimate llama-3.1-8b --gpu 4090",
+    "estimate mixtral-8x7b --gpu 4090",
+    "estimate llama-3.1-8b --gpu 4090 --task train --method lora",
+    "estimate llama-3.1-8b --gpu 4090 --task train --method qlora --checkpointing full",
+    "estimate llama-3.1-8b --gpu h100 -n 8 --task train --fsdp full-shard",
+    "estimate llama-3.1-8b --gpu 4090 --task serve",
+    "estimate llama-3.1-8b --gpu h100 --task serve --engine sglang",
+    "estimate llama-3.1-8b --gpu 4060 --task serve --engine llama.cpp --gguf-quant Q4_K_M",
+    "estimate llama-3.1-8b --gpu 4090 --task generate",
+    "estimate llama-3.1-8b --gpu v100-32gb --task train --attention flash",
+    "estimate gpt2 --gpu 4090 --task train --sweep micro_batch_size=1,2",
+    "estimate 7b --style simple",
+    "plan llama-3.1-8b --gpu 4090 --goal run",
+    "check llama-3.1-8b --gpu 4090 --task train --method lora",
+    "gpus rtx-4090",
+]
+
+
+@pytest.fixture(autouse=True)
+def english_afterwards(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("VRAMWISE_SITE", "")
+    yield
+    language.choose(["--lang", "en"])
+
+
+def said(command, capsys):
+    code = main(command.split())
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize("command", SCREENS)
+def test_a_screen_has_no_english_sentence_left(command, capsys):
+    code, english, _ = said(command, capsys)
+    same_code, chinese, _ = said(f"--lang zh {command}", capsys)
+    assert (same_code, english.count("\n") > 0) == (code, True)
+    prose = "\n".join(line for line in chinese.splitlines() if "vramwise " not in line and "--" not in line)
+    assert CHINESE.search(prose)
+    assert ENGLISH.findall(prose) == []
+
+
+@pytest.mark.parametrize("command", SCREENS[:4])
+def test_figures_and_commands_are_those_of_the_english_screen(command, capsys):
+    english, chinese = said(command, capsys)[1], said(f"{command} --lang zh", capsys)[1]
+    figures = re.compile(r"\d[\d,]*\.\d+|--[\w-]+")
+    assert sorted(figures.findall(chinese)) == sorted(figures.findall(english))
+
+
+def test_json_is_the_same(capsys):
+    command = "estimate gpt2 --gpu 4090 --task train --json"
+    assert said(f"{command} --lang zh", capsys) == said(command, capsys)
+
+
+def test_the_variable_chooses_and_the_flag_is_before_it(capsys, monkeypatch):
+    monkeypatch.setenv("VRAMWISE_LANG", "zh_CN.UTF-8")
+    assert "用法" in said("--help", capsys)[1]
+    assert "usage" in said("--help --lang en", capsys)[1]
+
+
+@pytest.mark.parametrize("words", [["--lang", "fr"], ["--lang=klingon"], ["--lang"]])
+def test_a_language_that_is_not_spoken_is_refused(words, capsys):
+    assert main(["gpus", *words]) == 2
+    assert "is no language that vramwise speaks: en, zh" in capsys.readouterr().err
+
+
+def test_another_programs_flags_are_left_alone():
+    assert language.choose(["estimate", "--", "vllm", "--lang", "fr"]) == ["estimate", "--", "vllm", "--lang", "fr"]
+
+
+def test_a_terminal_without_the_signs_is_spoken_to_in_english(monkeypatch):
+    import io
+    import sys
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    language.choose(["--lang", "zh"])
+    assert not language.is_translated()
+
+
+def test_errors_are_chinese_and_end_as_they_do_in_english(capsys):
+    code, out, err = said("estimate gpt2 --gpu h10 --lang zh", capsys)
+    assert (code, out) == (2, "")
+    assert "未知 GPU “h10”" in err
+
+
+def test_every_help_is_there(monkeypatch):
+    found: dict[str, str] = {}
+
+    def collect(parser: parsing.CommandParser, _arguments: object) -> None:
+        found.update({(action.help or "").replace("%%", "%"): action.dest for action in parser._actions})
+        found.update({text: "" for group in parser._action_groups for text in (group.title, group.description) if text})
+        found[parser.description or ""] = ""
+        raise SystemExit(0)
+
+    monkeypatch.setattr(parsing.CommandParser, "_help_in_brief", collect)
+    for command in COMMANDS:
+        assert main([command, "--help"]) == 0
+    language.choose(["--lang", "zh"])
+    told = {text: language.help_said(key, text) for text, key in found.items() if text}
+    assert len(told) > 400
+    assert [text for text, other in told.items() if not CHINESE.search(other) and ENGLISH.search(text)] == []
+
+
+def test_a_translation_has_only_holes_of_its_text():
+    holes = re.compile(r"{(\w+)}")
+    assert [text for text, other in SENTENCES.items() if set(holes.findall(other)) != set(holes.findall(text))] == []
+    assert all(text.strip() and other.strip() for text, other in SENTENCES.items())
+
+
+def test_names_stay_and_columns_stand_below_each_other():
+    language.choose(["--lang", "zh"])
+    head, job = columns([["job", "GPU-hours"], [language.AsIs("train"), "12.0"]])
+    assert job.startswith("train ")
+    assert head.startswith("作业")
+    assert language.cells(head) == language.cells(job)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
+def test_any_text_can_be_looked_up(text):
+    language.choose(["--lang", "zh"])
+    assert language.said(text) is not None
+    assert "".join(language.broken(text, 20)).replace(" ", "") == "".join(text.split()).replace(" ", "")
