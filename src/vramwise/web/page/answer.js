@@ -3,7 +3,7 @@
 import { bar, legend, peakOf } from "./bar.js";
 import { byId, fill, h, s } from "./dom.js";
 import { gib, interval, isBytes, number, parameters, percent, quantityText, size } from "./format.js";
-import { named, t } from "./i18n.js";
+import { named, sentence, t } from "./i18n.js";
 
 const MARKS = { fits: "M5 12.5l4.5 4.5L19 7", tight: "M12 5v9M12 17.5v1.5", "does not fit": "M6 6l12 12M18 6L6 18" };
 export const slug = (word) => word.replaceAll(" ", "-");
@@ -39,7 +39,7 @@ export function showAnswer(result, onterm) {
     legend(result, onterm),
     capacity ? h("p", { class: "card-line" }, h("strong", {}, cardName(result)), " · ", t("answer.total"), " ", size("capacity.total_bytes", capacity.total_bytes), " · ",
       t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase)) : h("p", { class: "card-line" }, t("answer.no_card")),
-    verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons", lang: "en" }, verdict.reasons.map((one) => h("li", {}, one))) : null,
+    verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons" }, verdict.reasons.map((one) => sentence("li", {}, one))) : null,
     counters(result));
   byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
 }

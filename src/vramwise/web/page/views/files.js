@@ -4,7 +4,7 @@ import { word } from "../answer.js";
 import { ask } from "../api.js";
 import { fill, h } from "../dom.js";
 import { interval, isBytes, number, quantityText, signedPercent, sizeText } from "../format.js";
-import { named, t } from "../i18n.js";
+import { named, sentence, t } from "../i18n.js";
 import { setScenario, state } from "../state.js";
 import { timeline, unpacked } from "../timeline.js";
 
@@ -78,16 +78,16 @@ const KINDS = {
 function failures(report) {
   if (report.failures.length === 0) return h("p", {}, t("files.no_failure"));
   return report.failures.map((one, i) => h("article", { class: "failure" },
-    h("p", { class: "finding", lang: "en" }, [one.program, one.device].filter(Boolean).join(" · "), ": ", one.cause),
+    h("p", { class: "finding" }, [one.program, one.device].filter(Boolean).join(" · "), ": ", sentence("span", {}, one.cause)),
     h("dl", { class: "counters" }, Object.entries(one).filter(([key, value]) => key.endsWith("_bytes") && value !== null).map(([key, value]) =>
       h("div", {}, h("dt", {}, named("failure", key)), h("dd", {}, number(`report.failures.${i}.${key}`, value, sizeText(value)))))),
-    one.changes.length ? [h("h4", {}, t("files.try")), h("ul", { lang: "en" }, one.changes.map((change) => h("li", {}, h("code", {}, change.change),
-      change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost ? ` · ${change.cost}` : "")))] : null));
+    one.changes.length ? [h("h4", {}, t("files.try")), h("ul", {}, one.changes.map((change) => h("li", {}, sentence("code", {}, change.change),
+      change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost ? [" · ", sentence("span", {}, change.cost)] : "")))] : null));
 }
 
 function program(one, path) {
   return h("article", { class: "program" }, h("h4", {}, one.name), quantities(one.report, path),
-    one.notes.length ? h("ul", { class: "notes", lang: "en" }, one.notes.map((note) => h("li", {}, note))) : null,
+    one.notes.length ? h("ul", { class: "notes" }, one.notes.map((note) => sentence("li", {}, note))) : null,
     h("button", { type: "button", onclick: () => setScenario(one.scenario), "aria-label": `${t("files.use")} ${one.name}` }, t("files.use")));
 }
 

@@ -2,7 +2,7 @@
 
 import { ask, newest } from "../api.js";
 import { download, fill, h } from "../dom.js";
-import { t } from "../i18n.js";
+import { sentence, t } from "../i18n.js";
 import { picture, pngBlob, svgBlob } from "../picture.js";
 import { addressOf, state } from "../state.js";
 
@@ -60,6 +60,6 @@ function exports(scenario) {
     h("button", { type: "button", onclick: async () => {
       const answer = await ask("export", { scenario, tool: choice.value });
       fill(out, answer.error ? h("p", { class: "error" }, answer.error.message) : [text("for_tool", answer.text),
-        answer.not_expressed.length ? h("ul", { class: "notes", lang: "en" }, answer.not_expressed.map((one) => h("li", {}, one))) : null]);
+        answer.not_expressed.length ? h("ul", { class: "notes" }, answer.not_expressed.map((one) => sentence("li", {}, one))) : null]);
     } }, t("share.write"))), out);
 }

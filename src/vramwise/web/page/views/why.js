@@ -3,7 +3,7 @@
 import { scaleOf } from "../bar.js";
 import { fill, h, s } from "../dom.js";
 import { colourOf, interval, number, percent, size, sizeText, gib, count } from "../format.js";
-import { named, t } from "../i18n.js";
+import { named, sentence, t } from "../i18n.js";
 
 const HEIGHT = 120;
 let chosen = null;
@@ -101,5 +101,5 @@ function ranks(result) {
 }
 
 function notes(result) {
-  return result.notes.length ? [h("h2", {}, t("why.notes")), h("ul", { class: "notes", lang: "en" }, result.notes.map((one) => h("li", {}, one)))] : null;
+  return result.notes.length ? [h("h2", {}, t("why.notes")), h("ul", { class: "notes" }, result.notes.map((one) => sentence("li", {}, one)))] : null;
 }
