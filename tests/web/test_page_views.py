@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -176,3 +177,37 @@ def test_everybody_can_use_every_view(page, address, axe, scheme):
         found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
         serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
         assert [(view, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in serious] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_paper_is_white_and_has_nothing_to_press(page, address, scheme):
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
+    page.emulate_media(color_scheme=scheme)
+    page.goto(f"{address}#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora")
+    page.wait_for_selector(".ready .headline")
+    page.evaluate("theme => { document.documentElement.dataset.theme = theme; }", scheme)
+    page.emulate_media(media="print", color_scheme=scheme)
+    ground, ink = page.evaluate("(one => [one.backgroundColor, one.color])(getComputedStyle(document.body))")
+    assert ground == "rgb(255, 255, 255)"
+    assert max(map(int, re.findall(r"\d+", ink)[:3])) < 80
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    for place in (".question", ".tools", ".tabs", ".tagline"):
+        assert not page.locator(place).first.is_visible(), place
+    assert page.locator(".terms").is_visible()
+
+
+def test_what_goes_into_a_formula_stands_apart(page, address):
+    page.goto(f"{address}#model=qwen2.5-0.5b&task=train&gpu=rtx-4060")
+    page.wait_for_selector(".ready .headline")
+    page.evaluate("document.querySelectorAll('details.term').forEach(one => { one.open = true; })")
+    assert re.fullmatch(r"\w+ = [\d,]+(, \w+ = [\d,]+)+", page.locator(".inputs").first.inner_text())
+
+
+@pytest.mark.parametrize("width", [375, 768, 1280])
+def test_no_moment_is_wider_than_its_column(page, address, width):
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{address}#model=llama-3.1-8b&task=train&gpu=h100&num_gpus=8&train.fsdp=full-shard")
+    page.wait_for_selector(".ready .headline")
+    over = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
+    assert page.eval_on_selector_all(".moment", over) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -64,8 +64,8 @@ function term(node, path, whole, key) {
   const inside = h("div", { class: "inside" });
   const box = h("details", { class: "term", "data-term": node.name }, row, inside);
   const build = () => fill(inside, node.formula ? h("p", { class: "formula" }, h("code", { lang: "en" }, node.formula)) : null,
-    Object.keys(node.inputs).length ? h("p", { class: "inputs" }, Object.entries(node.inputs).map(([name, value]) =>
-      h("span", {}, `${name} = `, number(`${path}.inputs.${name}`, value, typeof value === "number" ? count(value) : String(value))))) : null,
+    Object.keys(node.inputs).length ? h("p", { class: "inputs" }, Object.entries(node.inputs).map(([name, value], i) =>
+      h("span", {}, `${i ? ", " : ""}${name} = `, number(`${path}.inputs.${name}`, value, typeof value === "number" ? count(value) : String(value))))) : null,
     h("p", { class: "known" }, t(`known.${node.kind}`), whole ? ` · ${percent(node.bytes / whole)}` : ""),
     node.source ? h("p", { class: "source", lang: "en" }, t("why.source"), " ", node.source) : null,
     node.children.map((child, i) => ({ child, i })).sort((a, b) => b.child.bytes - a.child.bytes)
