@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import tarfile
 import threading
@@ -166,3 +167,29 @@ def static_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     except VramwiseError as problem:
         _without(f"the page in the browser alone needs Pyodide: {problem}")
     yield from _served(partial(Quiet, directory=str(folder)))
+
+
+@pytest.fixture(scope="session")
+def gguf_head() -> bytes:
+    """The head of a GGUF file: a llama of two layers, as llama.cpp's converter names its keys."""
+    keys = {"llama.block_count": 2, "llama.embedding_length": 64, "llama.feed_forward_length": 128,
+            "llama.attention.head_count": 4, "llama.attention.head_count_kv": 4, "llama.context_length": 512,
+            "llama.vocab_size": 256}  # fmt: skip
+
+    def text(value: str) -> bytes:
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    shapes = {"token_embd.weight": (64, 256), "output_norm.weight": (64,), "output.weight": (64, 256)}
+    for layer in range(2):
+        shapes |= {f"blk.{layer}.attn_{name}.weight": (64, 64) for name in ("q", "k", "v", "output")}
+        shapes |= {f"blk.{layer}.{name}_norm.weight": (64,) for name in ("attn", "ffn")}
+        shapes |= {f"blk.{layer}.ffn_{name}.weight": (64, 128) for name in ("gate", "up")}
+        shapes[f"blk.{layer}.ffn_down.weight"] = (128, 64)
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(shapes), len(keys) + 1)
+    head += text("general.architecture") + struct.pack("<I", 8) + text("llama")
+    head += b"".join(text(key) + struct.pack("<II", 4, value) for key, value in keys.items())
+    offset = 0
+    for name, shape in shapes.items():
+        head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, 0, offset)
+        offset += 4 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+    return head

@@ -188,3 +188,13 @@ def test_a_file_that_is_nothing_is_refused_in_one_line(body, part):
     assert part in message
     assert message.isprintable()
     assert "/tmp" not in message
+
+
+def test_the_beginning_of_a_gguf_file_is_enough(gguf_head):
+    head, whole = gguf_head, gguf_head + bytes(500_000)
+    told = answer("read", {"name": "m.gguf", "base64": base64.b64encode(whole).decode()})
+    by_its_head = answer("read", {"name": "m.gguf", "base64": base64.b64encode(head).decode(), "size": len(whole)})
+    assert by_its_head["model"] == told["model"]
+    assert by_its_head["report"]["quantities"] == told["report"]["quantities"]
+    message = answer("read", {"name": "m.gguf", "base64": base64.b64encode(head[:200]).decode(), "size": 10**9})
+    assert message["error"]["message"] == "m.gguf: the header is cut off or broken"

@@ -84,6 +84,15 @@ def tool_named(name: str, task: str | None = None) -> Tool:
     return next((tool for tool in found if tool.task == task), found[0])
 
 
+def tools_for(scenario: Scenario) -> tuple[Tool, ...]:
+    """The tools that take a scenario: those of its task, and of its engine or framework where one is stated."""
+    key = {"serve": "engine", "train": "framework"}.get(scenario.task)
+    if key is None or not isinstance(scenario.model, str):
+        return ()
+    stated = getattr(scenario.settings, key) if key in scenario.settings.explicit else None
+    return tuple(tool for tool in TOOLS if tool.task == scenario.task and stated in (None, *tool.runs))
+
+
 def for_tool(scenario: Scenario, tool: Tool) -> Scenario:
     """The scenario as the tool's: its engine or framework where none is stated.
 

@@ -1,6 +1,7 @@
 """What lies in a file: a log, a message, a snapshot, a trace, a tool's configuration, a model's header.
 
 A body holds a file as `text`, as `base64`, or as `path` where the process may look there; `name` is what it is called.
+Of a GGUF file its beginning is enough, with the `size` of the whole.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def read(body: Body) -> dict[str, Any]:
 
     Kinds: `oom`, `snapshot`, `log`, `trace`, `config`, `scenario`, `model`, `result`.
     """
-    only(body, *FILE, "scenario", "gpu")
+    only(body, *FILE, "size", "scenario", "gpu")
     with _file(body) as path:
         return _named(_read(path, body), path, body)
 
@@ -82,6 +83,8 @@ def _read(path: str, body: Body) -> dict[str, Any]:
 
     start = read_at_most(path, _PROBE)
     suffix = PurePath(path).suffix.lower()
+    if start.startswith(_GGUF) and body.get("size") is not None:
+        return _model_by_its_head(path, whole_in(body, "size", 0))
     if start.startswith(_GGUF) or suffix in (".gguf", ".safetensors"):
         return _model(path)
     if looks_like_pickle(start) and not start.startswith((_GZIP, _ZIP)):
@@ -175,6 +178,15 @@ def _model(path: str) -> dict[str, Any]:
 
     found = resolve(path)
     return {"kind": "model", "model": dict(found.config) or found.id, "report": _loaded(path)}
+
+
+def _model_by_its_head(path: str, size: int) -> dict[str, Any]:
+    from vramwise.sources.described import gguf_model
+    from vramwise.sources.repository import Beginning
+
+    folder, name = os.path.split(path)
+    table = dict(gguf_model(Beginning(folder, size), name).config)
+    return {"kind": "model", "model": table, "report": _loaded(table)}
 
 
 def _loaded(model: str | dict[str, Any]) -> dict[str, Any]:

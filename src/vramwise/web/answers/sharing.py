@@ -18,8 +18,12 @@ _TABLES = ("train", "serve", "generate")
 
 
 def words(body: Body) -> dict[str, Any]:
-    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `badge`, …"""
+    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `badge`, …
+
+    `tools` are those that `export` writes it for, by name with what they are called.
+    """
     from vramwise.estimation import estimate
+    from vramwise.interop.export.tools import tools_for
 
     only(body, "scenario")
     scenario = scenario_in(body)
@@ -39,6 +43,7 @@ def words(body: Body) -> dict[str, Any]:
         "markdown": f"![{result.model.id} {said}](vramwise-badge.svg)" + (f"  \n`{command}`" if command else "") + "\n",
         "badge": badge(need, "" if verdict is None else verdict.word),
         "text": f"{result.model.id}: {said}",
+        "tools": {tool.name: tool.title for tool in tools_for(scenario)},
     }
 
 

@@ -60,7 +60,10 @@ def _asked(name: str) -> dict[str, Any]:
     if name in _OF_A_SCENARIO:
         return scenario
     if name in _OF_A_FILE:
-        return {"type": "object", "properties": {"name": text, "text": text, "base64": text, "path": text}}
+        return {
+            "type": "object",
+            "properties": {"name": text, "text": text, "base64": text, "path": text, "size": {"type": "integer"}},
+        }
     if name in _AROUND_A_SCENARIO:
         return {"type": "object", "properties": {"scenario": scenario}, "required": ["scenario"]}
     if name == "difference":

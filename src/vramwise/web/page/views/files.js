@@ -8,6 +8,7 @@ import { named, sentence, t } from "../i18n.js";
 import { setScenario, state } from "../state.js";
 import { timeline, unpacked } from "../timeline.js";
 
+const LONGEST_HEAD = 32 * 2 ** 20; // of a GGUF file: vocabularies of 256,000 tokens with their merges take about 12 MiB
 let last = null;
 let told = null;
 
@@ -50,15 +51,19 @@ export function render(root, { anew }) {
 
 async function take(name, blob) {
   fill(told, h("p", { class: "waiting", role: "status" }, t("files.reading", { name })));
-  const bytes = await blob.arrayBuffer();
-  const body = state.scenario.gpu ? { gpu: state.scenario.gpu } : {};
+  const isLong = name.toLowerCase().endsWith(".gguf") && blob.size > LONGEST_HEAD;
+  const bytes = await (isLong ? blob.slice(0, LONGEST_HEAD) : blob).arrayBuffer();
+  const body = { ...(state.scenario.gpu ? { gpu: state.scenario.gpu } : {}), ...(isLong ? { size: blob.size } : {}) };
   const answer = await ask("read", body, { name, bytes });
   last = { name, answer };
   fill(told, shown(name, answer));
 }
 
 function shown(name, answer) {
-  if (answer.error) return h("p", { class: "error", role: "alert" }, answer.error.message);
+  if (answer.error) {
+    const isNamed = answer.error.message.includes(name);
+    return h("p", { class: "error", role: "alert" }, isNamed ? "" : `${name}: `, answer.error.message);
+  }
   return [h("h3", {}, `${name} · ${t(`kind_of_file.${answer.kind}`)}`),
     (answer.timelines ?? []).map((one) => [h("h4", {}, one.device), timeline(["allocated", "reserved"].map((key) => ({ name: t(`timeline.${key}`), values: unpacked(one[key]) })), `${name} ${one.device}`)]),
     KINDS[answer.kind](answer)];

@@ -7,7 +7,6 @@ import { picture, pngBlob, svgBlob } from "../picture.js";
 import { addressOf, state } from "../state.js";
 
 const asked = newest("words");
-const TOOLS = { train: ["trl", "llamafactory", "axolotl", "deepspeed", "accelerate", "torchtune", "torchtitan"], serve: ["vllm", "sglang", "llama.cpp", "docker", "kubernetes"] };
 
 export async function render(root, { scenario, result, anew }) {
   if (anew) fill(root, h("p", { class: "waiting", role: "status" }, t("page.working")));
@@ -26,16 +25,16 @@ export async function render(root, { scenario, result, anew }) {
       h("button", { type: "button", onclick: () => download("vramwise-badge.svg", new Blob([words.badge], { type: "image/svg+xml" })) }, t("share.badge")),
       h("button", { type: "button", onclick: () => download("vramwise-result.json", new Blob([JSON.stringify(result)])) }, t("share.result")),
       h("button", { type: "button", onclick: () => print() }, t("share.print"))),
-    exports(scenario));
+    exports(scenario, words.tools));
 }
 
-function text(name, value) {
-  const button = h("button", { type: "button", "data-focus": `copy-${name}`, "aria-label": `${t("share.copy")}: ${t(`share.${name}`)}`, onclick: async () => {
+function text(name, value, title = t(`share.${name}`)) {
+  const button = h("button", { type: "button", "data-focus": `copy-${title}`, "aria-label": `${t("share.copy")}: ${title}`, onclick: async () => {
     await copy(value);
     button.textContent = t("share.copied");
     setTimeout(() => { button.textContent = t("share.copy"); }, 1500);
   } }, t("share.copy"));
-  return h("div", { class: "share", "data-share": name }, h("h3", {}, t(`share.${name}`)), button, h("pre", { tabindex: 0, "aria-label": t(`share.${name}`) }, value.trimEnd()));
+  return h("div", { class: "share", "data-share": name }, h("h3", {}, title), button, h("pre", { tabindex: 0, "aria-label": title }, value.trimEnd()));
 }
 
 /* A page without a secure origin has no clipboard of its own. */
@@ -51,15 +50,16 @@ async function copy(value) {
   }
 }
 
-function exports(scenario) {
-  const tools = TOOLS[scenario.task];
-  if (!tools) return null;
-  const out = h("div", { "aria-live": "polite" });
-  const choice = h("select", { id: "tool" }, tools.map((one) => h("option", { value: one }, one)));
+function exports(scenario, tools) {
+  if (Object.keys(tools).length === 0) return null;
+  const out = h("div", { class: "export", "aria-live": "polite" });
+  const choice = h("select", { id: "tool" }, Object.entries(tools).map(([name, title]) => h("option", { value: name }, title)));
   return h("div", {}, h("h3", {}, t("share.tool")), h("p", { class: "row" }, h("label", { for: "tool" }, t("share.which_tool")), choice,
-    h("button", { type: "button", onclick: async () => {
-      const answer = await ask("export", { scenario, tool: choice.value });
-      fill(out, answer.error ? h("p", { class: "error" }, answer.error.message) : [text("for_tool", answer.text),
-        answer.not_expressed.length ? h("ul", { class: "notes" }, answer.not_expressed.map((one) => sentence("li", {}, one))) : null]);
-    } }, t("share.write"))), out);
+    h("button", { type: "button", "data-focus": "export", onclick: async () => fill(out, written(await ask("export", { scenario, tool: choice.value }))) }, t("share.write"))), out);
+}
+
+function written(answer) {
+  if (answer.error) return sentence("p", { class: "error", role: "alert" }, answer.error.message);
+  return [text("for_tool", answer.command), answer.files.map((one) => text("for_tool", one.text, one.path)),
+    answer.not_expressed.length ? h("ul", { class: "notes" }, answer.not_expressed.map((one) => sentence("li", {}, one))) : null];
 }
