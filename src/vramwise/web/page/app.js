@@ -56,13 +56,17 @@ async function update(scenario) {
   }
   result = answer;
   document.documentElement.classList.add("ready");
+  showResult();
+  if (VIEWS[state.view].needs === "result") draw();
+  else later();
+}
+
+function showResult() {
   showAnswer(result, (name) => {
     open("why");
     why.openTerm(byId("view"), name);
   });
   showQuestion(state.scenario, result.scenario, null);
-  if (VIEWS[state.view].needs === "result") draw();
-  else later();
 }
 
 /* Views that ask more wait until the hand rests. */
@@ -107,6 +111,10 @@ async function switchLanguage() {
   await loadLanguage(language === "zh" ? "en" : "zh");
   tabs();
   drawn = null;
+  if (result) {
+    showResult();
+    draw();
+  }
   await update(state.scenario);
 }
 
