@@ -109,6 +109,18 @@ def test_yarn_and_long_rope_tables() -> None:
     assert rope_cache_bytes(model(rope_scaling=yarn), 2) == 131072 * 128 * 2
 
 
+def test_tables_of_layers_with_a_window_are_not_stretched() -> None:
+    """Gemma 3: positions of the class where the config leaves them out; linear scaling stretches full layers' table alone.
+
+    vLLM model_executor/layers/rotary_embedding LinearScalingRotaryEmbedding: positions · factor.
+    """
+    flat = {"rope_type": "linear", "factor": 8.0}
+    nested = {"full_attention": flat, "sliding_attention": {"rope_type": "default"}}
+    config = {"model_type": "gemma3_text", "hidden_size": 256, "head_dim": 128, "num_hidden_layers": 6}
+    for scaling in ({"rope_scaling": flat}, {"rope_parameters": nested}):
+        assert rope_cache_bytes(describe({**config, **scaling}), 2) == (8 + 1) * 131_072 * 128 * 2
+
+
 def test_blocks_keep_remainders_of_up_to_one_mebibyte() -> None:
     assert block_bytes(1) == 512
     assert block_bytes(43 * MIB) == 44 * MIB

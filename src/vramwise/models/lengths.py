@@ -44,6 +44,30 @@ def rope_scaling(model: Model) -> Mapping[str, object]:
     return {}
 
 
+def rope_scaling_of(model: Model, table: str) -> Mapping[str, object]:
+    """The scaling of one table of cosines and sines, by the kind of layer that reads it.
+
+    Newer configs state one a kind; where one stands for all, layers with a window turn by an unscaled table of their own.
+    Source: transformers 5.23 modeling_gemma3.py and modeling_olmo3.py (rope_type "default" for sliding attention).
+    """
+    scaling = rope_scaling(model)
+    is_sliding = "sliding" in table
+    own = scaling.get("sliding_attention" if is_sliding else "full_attention")
+    if isinstance(own, Mapping):
+        return own
+    return {} if is_sliding else scaling
+
+
+def stated_positions(config: Config) -> int | None:
+    """Positions that a language model's config states, or its class where the config leaves them out; None without."""
+    names = (
+        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+        "max_target_positions",
+    )  # fmt: skip
+    own = CLASS_LENGTHS.get(config.model_type)
+    return next((config.size(name) for name in names if config.has(name)), own)
+
+
 @lru_cache(maxsize=512)
 def model_length(model: Model) -> int:
     """Tokens of the longest request by default: positions of the config, times YaRN's factor.
@@ -51,12 +75,7 @@ def model_length(model: Model) -> int:
     Source: vLLM config/model.py _get_and_verify_max_len.
     """
     config = text_config(model)
-    names = (
-        "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
-        "max_target_positions",
-    )  # fmt: skip
-    unstated = CLASS_LENGTHS.get(config.model_type, UNSTATED_LENGTH)
-    positions = next((config.size(name) for name in names if config.has(name)), unstated)
+    positions = stated_positions(config) or UNSTATED_LENGTH
     if config.model_type in SCALED_ALREADY:
         return positions
     scaling = rope_scaling(model)

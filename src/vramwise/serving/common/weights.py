@@ -9,7 +9,7 @@ from itertools import accumulate
 from vramwise.errors import ScenarioError
 from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
-from vramwise.models.lengths import rope_scaling, text_config
+from vramwise.models.lengths import rope_scaling, rope_scaling_of, stated_positions, text_config
 from vramwise.models.operations.attention import AnyRotary
 from vramwise.models.operations.simple import Linear
 from vramwise.models.parallel_cut import WHOLE, ParallelCut, key_value_rows
@@ -51,6 +51,7 @@ class Stages:
 
 
 ONE_STAGE = Stages()
+_UNSTATED_POSITIONS = 8192  # vLLM model_executor/models/llama.py: getattr(config, "max_position_embeddings", 8192)
 
 
 @record
@@ -202,28 +203,29 @@ def rope_cache_bytes(model: Model, bytes_per_element: int, multimodal_factor: in
     Source: vLLM model_executor/layers/rotary_embedding; Llama-3-8B and Llama-3.1-8B logs agree to the last digit.
     """
     factor = multimodal_factor if has_multimodal_rope(model) else 1
-    return bytes_per_element * factor * sum(rope_positions(model) * width for width in _rope_widths(model))
+    elements = sum(rope_positions(model, table) * width for table, width in _rope_tables(model))
+    return bytes_per_element * factor * elements
 
 
 @lru_cache(maxsize=512)
-def _rope_widths(model: Model) -> tuple[int, ...]:
-    tables: dict[tuple[str, int], int] = {}
+def _rope_tables(model: Model) -> tuple[tuple[str, int], ...]:
+    """Name and width of each table that some layer reads."""
+    tables: dict[tuple[str, int], None] = {}
     for block in model.layers():
         for op in block.operations(AnyRotary):
-            width = op.rotary_dim or op.outputs[0].width
-            tables[op.table, width] = width
-    return tuple(tables.values())
+            tables[op.table, op.rotary_dim or op.outputs[0].width] = None
+    return tuple(tables)
 
 
 @lru_cache(maxsize=512)
-def rope_positions(model: Model) -> int:
-    """Rows of a rotary table: the positions of the config, or original positions · factor for YaRN.
+def rope_positions(model: Model, table: str = "") -> int:
+    """Rows of a rotary table: positions of the config or its class, or original positions · factor for YaRN.
 
     Long RoPE keeps a short and a long table: original + extended positions.
     """
     config = text_config(model)
-    positions = config.size("max_position_embeddings", default=8192)
-    scaling = rope_scaling(model)
+    positions = stated_positions(config) or _UNSTATED_POSITIONS
+    scaling = rope_scaling_of(model, table)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
     original = scaling.get("original_max_position_embeddings") or config.get("original_max_position_embeddings")
     original = original if isinstance(original, int) and original > 0 else None
