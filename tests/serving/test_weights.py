@@ -110,7 +110,7 @@ def test_yarn_and_long_rope_tables() -> None:
 
 
 def test_tables_of_layers_with_a_window_are_not_stretched() -> None:
-    """Gemma 3: positions of the class where the config leaves them out; linear scaling stretches full layers' table alone.
+    """Gemma 3: positions of the class where the config leaves them out; scaling stretches full layers' table alone.
 
     vLLM model_executor/layers/rotary_embedding LinearScalingRotaryEmbedding: positions · factor.
     """

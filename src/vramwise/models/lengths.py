@@ -47,7 +47,7 @@ def rope_scaling(model: Model) -> Mapping[str, object]:
 def rope_scaling_of(model: Model, table: str) -> Mapping[str, object]:
     """The scaling of one table of cosines and sines, by the kind of layer that reads it.
 
-    Newer configs state one a kind; where one stands for all, layers with a window turn by an unscaled table of their own.
+    Newer configs state one a kind; where one stands for all, layers with a window turn by an unscaled table.
     Source: transformers 5.23 modeling_gemma3.py and modeling_olmo3.py (rope_type "default" for sliding attention).
     """
     scaling = rope_scaling(model)
