@@ -10,6 +10,7 @@ from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.result import Result
 from vramwise.serving.vllm.profile import capture_sizes, profile_of, release
+from vramwise.sources import resolve
 from vramwise.units import GIB, MIB
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -415,3 +416,19 @@ def test_pools_up_to_0_6_3_span_blocks_that_wait_for_reductions(version: str, ra
     )  # fmt: skip
     cache = result.quantities["kv_cache_bytes"]
     assert (cache.expected - cache.low > 9 * GIB) == unsure
+
+
+def test_a_tower_whose_heads_do_not_divide_is_whole_on_every_rank() -> None:
+    """InternViT-6B has 25 heads: its attention, and its projector however many heads, are on each of two ranks."""
+    config = {**resolve("OpenGVLab/InternVL2-2B").config}
+    text, vision = config["llm_config"]["hidden_size"], config["vision_config"]
+    held = {}
+    for heads in (25, 32):
+        tower = {**vision, "hidden_size": 3200, "num_attention_heads": heads, "num_hidden_layers": 45}
+        result = serve({**config, "vision_config": tower}, gpus=2, engine_version="0.8.5", tensor_parallel_size=2)
+        held[heads] = result.phases[0].components.find("weights/towers kept whole")
+    projector = (4 * 3200 + 1) * text + text * text
+    assert held[32] is not None
+    assert held[32].bytes == projector
+    assert held[25] is not None
+    assert held[25].bytes == projector + 45 * (4 * 3200 * 3200 + 3 * 3200)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
 from vramwise.models import Block, Model
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Linear
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import Layout
@@ -25,6 +27,7 @@ ABSORBED_VERSIONS = ((0, 7), (0, 8))  # 0.7 multiplies latent up-projections int
 
 _MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100, A100 (0.10.1), H100 (0.11.0) and GB10"
 _FLASHINFER_MLA = "vLLM 0.12.0 to 0.22.0 v1/attention/backends/mla/flashinfer_mla.py: made when the module is imported"
+_WHOLE = "vLLM 0.6.6 to 0.33.0 models/intern_vit.py _init_attn, internvl.py _init_mlp1, idefics3.py connector"
 _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
 
 
@@ -51,6 +54,23 @@ def extra_weights(
                  source=_MLA)
         )  # fmt: skip
     return tuple(nodes)
+
+
+def towers_kept_whole(model: Model, storage: Storage, layout: Layout, version: tuple[int, ...]) -> tuple[Node, ...]:
+    """What a rank holds of towers beside its share: attention whose heads do not divide, projectors of some types."""
+    ranks = layout.cut.tensor_parallel_size
+    projectors = has_fact("vllm", "whole_projector", model.config.model_type, version)
+    added = 0
+    for block in (block for block in model.blocks if block.modality != "text" and ranks > 1):
+        uneven = any(op.num_heads % ranks for op in block.operations(Attention))
+        for op in block.operations(Linear):
+            for parameter in op.parameters:
+                attends = uneven and "attn" in parameter.module
+                if attends or (projectors and parameter.part == "projector"):
+                    added += parameter.numel - prod(layout.cut.shape(parameter, inputs_first=op.inputs_first))
+    size = added * storage.bytes_per_element
+    formula = "Σ (parameter − its share of a rank) × dtype"
+    return (Node("towers kept whole", size, "derived", formula=formula, source=_WHOLE),) if size else ()
 
 
 def _imports_flashinfer_mla(model: Model, version: tuple[int, ...]) -> bool:

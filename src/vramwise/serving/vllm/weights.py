@@ -11,7 +11,7 @@ from vramwise.serving.common.layouts import engine_layout, engine_weights, rotar
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import Version, version_of
 from vramwise.serving.common.weight_nodes import heaviest_stage
-from vramwise.serving.vllm.extras import extra_weights
+from vramwise.serving.vllm.extras import extra_weights, towers_kept_whole
 from vramwise.serving.vllm.towers import towers_left_out
 from vramwise.units import MIB
 
@@ -27,13 +27,15 @@ def vllm_weights(
     nothing may come for."""
     version, layout = version_of(settings.engine_version), engine_layout(settings)
     chosen = heaviest_stage(model, storage, layout) if stage is None else stage
+    left_out = towers_left_out(model, settings)
+    whole = towers_kept_whole(model, storage, layout, version) if chosen == 0 and not left_out else ()
     wide = has_fact("vllm", "fp32_rotary_tables", model.config.model_type, version)
     beside = (
         *rotary_tables(model, 4 if wide else storage.bytes_per_element, _positions_factor(model, version)),
         *extra_weights(model, storage, layout, version, capability, chosen),
+        *whole,
         _buffers(version),
     )
-    left_out = towers_left_out(model, settings)
     return engine_weights(model, settings, storage, chosen, beside=beside, left_out=left_out)
 
 
