@@ -18,7 +18,7 @@ COUNTS = {
     "llamacpp.jsonl": (159, 477),
     "serving.jsonl": (162, 404),
     "serving-vllm019.jsonl": (38, 292),
-    "serving-logs.jsonl": (76, 343),
+    "serving-logs.jsonl": (83, 363),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
