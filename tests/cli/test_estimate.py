@@ -463,3 +463,14 @@ def test_a_batch_of_images_has_samples_and_no_tokens(capsys):
     assert "1 sample ·" in screen
     assert "tokens" not in screen
     assert "sequence_length changed nothing here" in screen
+
+
+def test_where_no_hint_fits_the_planner_is_named_and_finds_more(capsys):
+    asked = ["qwen3-8b", "--task", "train", "--method", "lora", "--gpu", "4060"]
+    screen = " ".join(estimate(capsys, *asked, code=3).split())
+    assert "nor do the combinations that were tried; vramwise plan, asked the same, tries many more" in screen
+    assert main(["plan", *asked]) == 0
+    capsys.readouterr()
+    nothing = estimate(capsys, "llama-3.1-70b", "--task", "generate", "--gpu", "4060", code=3)
+    assert "no single change makes it fit" in nothing
+    assert "vramwise plan" not in nothing  # which takes no generate

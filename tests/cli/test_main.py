@@ -139,7 +139,7 @@ def test_help_is_as_wide_as_columns_says(monkeypatch, capsys):
     assert wide.count("\n") < capsys.readouterr().out.count("\n")
 
 
-@pytest.mark.parametrize("command", ["estimate", "check"])
+@pytest.mark.parametrize("command", ["estimate", "check", "plan", "measure", "dry-run"])
 def test_help_is_one_screen_with_choices_and_all_of_it_is_there(command, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     assert main([command, "--help"]) == 0

@@ -69,7 +69,8 @@ def test_json_is_whole_numbers_and_nothing_else(snapshot, capsys):
     assert len(found["changes"]) == 2
 
 
-def test_a_scenario_gives_full_estimates(log, tmp_path, capsys):
+def test_a_scenario_gives_full_estimates(log, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")  # in fewer a cost stands below its change
     config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
               "num_attention_heads": 4, "vocab_size": 128_000}  # fmt: skip
     path = tmp_path / "scenario.json"

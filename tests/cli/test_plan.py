@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -34,6 +35,10 @@ def test_the_screen_has_figures_changes_and_a_command_that_runs(capsys, monkeypa
     assert "tokens/s   an hour" in shown
     assert "next: vramwise estimate Qwen/Qwen3-0.6B --task train" in shown
     assert "binding" in shown
+    command = shown[shown.index("next: ") + 6 :].split("\n\n")[0].replace("\\\n", "")
+    assert "\n" not in command  # what is copied is one command
+    assert main([*ASKED, "--goal", "fine-tune", "--option", "1"]) == 0
+    assert shlex.split(command) == shlex.split(capsys.readouterr().out)
 
 
 def test_json_has_what_the_contract_names(capsys):

@@ -33,3 +33,12 @@ def test_a_change_shows():
 def test_a_model_given_as_a_table_stands_for_its_file():
     scenario = Scenario.from_dict({"model": {"model_type": "llama"}, "task": "load"})
     assert command_line(scenario, "plan") == "vramwise plan config.json --task load"
+
+
+def test_what_reading_noted_is_no_flag():
+    """`enforce_eager` of TGI changes nothing, which a note says; a command with --notes in it is refused."""
+    table = {"engine": "tgi", "enforce_eager": True}
+    scenario = Scenario.from_dict({"model": "qwen3-32b", "task": "serve", "gpu": "4090", "serve": table})
+    assert scenario.notes
+    words = "vramwise estimate qwen3-32b --task serve --gpu 4090 --engine tgi --enforce-eager"
+    assert command_line(scenario) == words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 
-from vramwise.cli.language import said, said_line
+from vramwise.cli.language import broken, said, said_line
 
 ALL = "all"
 Sections = Mapping[str, Sequence[str]]
@@ -20,6 +20,8 @@ JOB: Sections = {
     "serving": ("--engine", "--max-model-len", "--quantization", "--gguf-quant", "--tensor-parallel-size",
                 "--gpu-memory-utilization"),
 }  # fmt: skip
+STEP: Sections = {heading: flags for heading, flags in JOB.items() if heading != "serving"}
+"""Of commands that run the model itself."""
 _HEAD = 30
 
 
@@ -29,7 +31,11 @@ def brief_help(
     """One screen: how it is called, the flags of `sections` with their choices, and how many more there are."""
     by_flag = {flag: action for action in parser._actions for flag in action.option_strings}
     choices = dict(choices_by_flag())
-    lines = [f"{parser.prog}: {parser.description}", "", *(said_line(f"  {example}") for example in examples)]
+    lines = [
+        *broken(f"{parser.prog}: {parser.description}", width),
+        "",
+        *(said_line(f"  {example}") for example in examples),
+    ]
     shown = 0
     for heading, flags in sections.items():
         lines += ["", said(heading)]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramwise.cli.brief_help import STEP
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
     add_scenario_arguments,
@@ -38,6 +39,20 @@ DEFAULT_TIMEOUT_S = "900"
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
     parser.takes_command = True
+    parser.brief = (
+        {
+            **STEP,
+            "dry run": (
+                "--sweep", "--out", "--flame", "--allow-writes", "--rank", "--input", "--arg", "--assume", "--timeout",
+            ),
+            "answers": ("--json", "--explain", "--scenario"),
+        },
+        (
+            "vramwise dry-run gpt2 --task train --micro-batch-size 2",
+            "vramwise dry-run --gpu 4090 -- python train.py --lr 1e-4",
+            "vramwise dry-run mine.net:Net --input x=float32[8,3,224,224]",
+        ),
+    )  # fmt: skip
     parser.epilog = "a script is taken as it is: vramwise dry-run --gpu 4090 -- python train.py --lr 1e-4"
     runs = parser.add_argument_group("dry run")
     runs.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")

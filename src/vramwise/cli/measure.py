@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli.brief_help import STEP
 from vramwise.cli.measured_runs import (
     Plan,
     estimated_and_measured,
@@ -17,6 +18,7 @@ from vramwise.cli.measured_runs import (
     plan_of,
     show_kept,
 )
+from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, VramwiseError
 
@@ -29,8 +31,23 @@ DEFAULT_TIMEOUT_S = "3600"
 MOST_SIZES = 1_000_000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser, calibrates=True)
+    parser.brief = (
+        {
+            **STEP,
+            "measuring": (
+                "--device", "--steps", "--repeats", "--sweep", "--largest", "--memory-cap", "--history", "--timeout",
+                "--save",
+            ),
+            "answers": ("--json", "--scenario"),
+        },
+        (
+            "vramwise measure gpt2 --task train --micro-batch-size 4",
+            "vramwise measure gpt2 --task train --largest micro_batch_size",
+            "vramwise measure tiny.json --task train --device cpu --repeats 3",
+        ),
+    )  # fmt: skip
     runs = parser.add_argument_group("measuring")
     runs.add_argument("--device", metavar="DEVICE", help="cuda, cuda:1, … or cpu (tiny models); default: the first GPU")
     runs.add_argument("--steps", metavar="N", default="3", help="training steps, or calls of generate (at least 3)")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterable
 
+from vramwise.cli.brief_help import JOB
 from vramwise.cli.export_arguments import add_export_arguments, print_export, refuse_a_file_that_is_there
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
@@ -25,6 +26,18 @@ DOES_NOT_FIT = 3
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
     parser.takes_command = True
+    parser.brief = (
+        {
+            **JOB,
+            "the plan": ("--goal", "--rank", "--risk", "--no-offload", "--inventory", "--tokens"),
+            "answers": ("--option", "--export", "--json"),
+        },
+        (
+            "vramwise plan qwen3-8b --gpu 4060 --goal fine-tune",
+            "vramwise plan llama-3.1-70b --gpu h100 --goal train --rank time",
+            "vramwise plan --gpu 4090 -- vllm serve MODEL …",
+        ),
+    )
     parser.add_argument("--goal", metavar="|".join(GOALS), help="what the model is for (--task implies one)")
     parser.add_argument(
         "--rank", metavar="|".join(RANKS), default=RANKS[0], help="what the best option is (default: least change)"

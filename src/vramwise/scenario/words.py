@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
-from vramwise.scenario.definition import Scenario
+from vramwise.scenario.definition import KINDS, Scenario
 from vramwise.scenario.settings import Settings
 
 CONFIG = "config.json"
@@ -32,8 +32,8 @@ def command_words(scenario: Scenario) -> list[str]:
 
 
 def _flags(settings: Settings, stated: frozenset[str]) -> Iterator[str]:
-    """The flags of a table's keys, in the order of its definition."""
-    for key in settings.__dataclass_fields__:
+    """The flags of a table's keys, in the order of its definition; what reading noted of them has none."""
+    for key in KINDS[type(settings)]:
         value = getattr(settings, key)
         if key not in stated or value is None or value == () or value == {}:
             continue

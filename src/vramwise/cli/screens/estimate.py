@@ -45,10 +45,20 @@ COUNTS = {
 }
 
 
+NOTHING_FITS = (
+    "no single change makes it fit, nor do the combinations that were tried",
+    "vramwise plan, asked the same, tries many more",
+)
+PLANNED_TASKS = ("serve", "train")
+
+
 def estimate_screen(
-    result: Result, suggestions: Sequence[Suggestion] = (), engine_lines: Sequence[Line] = ()
+    result: Result, suggestions: Sequence[Suggestion] | None = None, engine_lines: Sequence[Line] = ()
 ) -> list[Line]:
-    """The lines of `vramwise estimate MODEL --task ...`; `engine_lines` are what only a serving engine has."""
+    """The lines of `vramwise estimate MODEL --task ...`; `engine_lines` are what only a serving engine has.
+
+    `suggestions`: what was found to save most, None where nothing was tried.
+    """
     width = screen_width()
     peak = next((phase for phase in result.phases if phase.name == result.peak_phase), None)
     lines: list[Line] = [*_heading(result, width), "", *_answer(result, peak, width)]
@@ -68,7 +78,8 @@ def estimate_screen(
         lines += wrapped([f"{'ranks':<12}" + ranks[0], *ranks[1:]], width, indent=12)
     lines += engine_lines
     lines += _reasons_and_notes(result, width)
-    lines += _suggestions(suggestions, result.verdict, width)
+    if suggestions is not None:
+        lines += _suggestions(suggestions, result, width)
     lines.append("")
     lines.append("sizes in GiB (2^30 bytes); --explain shows every term, formula and source")
     return lines
@@ -247,26 +258,33 @@ def _reasons_and_notes(result: Result, width: int) -> list[Line]:
     return lines
 
 
-def _suggestions(suggestions: Sequence[Suggestion], verdict: Verdict | None, width: int) -> list[Line]:
+def _suggestions(suggestions: Sequence[Suggestion], result: Result, width: int) -> list[Line]:
     """The changes with what is then needed and said; a line of its own where none is enough."""
-    is_short = verdict is not None and verdict.word != "fits"
+    verdict = result.verdict
     lines: list[Line] = []
     if suggestions:
         heads = ["what saves most", "needs", "saves"] + (["then"] if verdict is not None else [])
         rows = [heads, *(_suggestion(item) for item in suggestions)]
         table = columns(rows, left={3})
         if max(map(cells, table)) > width:
-            return ["", heads[0], *(line for item in suggestions for line in _on_two_lines(item, width))]
-        start = max(map(cells, table)) + 3
-        costs = [language.said(cost) for cost in ("cost", *(item.change.cost for item in suggestions))]
-        lines.append("")
-        for line, cost in zip(table, costs, strict=True):
-            if start + cells(cost) <= width:
-                lines.append(padded(line, start) + cost)
-            else:
-                lines += [line, f"      {cost}"]
-    if is_short and not any(item.fits for item in suggestions):
-        lines += ["", "no single change makes it fit, nor do the combinations that were tried; --sweep tries others"]
+            lines += ["", heads[0], *(line for item in suggestions for line in _on_two_lines(item, width))]
+        else:
+            lines += ["", *with_costs(table, ["cost", *(item.change.cost for item in suggestions)], width)]
+    if verdict is not None and not verdict.fits and not any(item.fits for item in suggestions):
+        said_of_it = NOTHING_FITS[: 2 if result.scenario.get("task") in PLANNED_TASKS else 1]
+        lines += ["", *wrapped_text("", "; ".join(said_of_it), width)]
+    return lines
+
+
+def with_costs(table: Sequence[str], costs: Sequence[str], width: int) -> list[str]:
+    """Rows with what each change costs behind them, or below where the line ends before."""
+    start = max(map(cells, table)) + 3
+    lines: list[str] = []
+    for line, cost in zip(table, map(language.said, costs), strict=True):
+        if start + cells(cost) <= width:
+            lines.append(padded(line, start) + cost)
+        else:
+            lines += [line, *wrapped_text("      ", cost, width, quoted=True)]
     return lines
 
 

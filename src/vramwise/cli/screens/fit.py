@@ -26,7 +26,11 @@ _BITS = {
 _METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}
 _ORDER = (_WIDE, _EIGHT, _FOUR, _LESS)
 _SLOW = "slow"
-_NARROWEST_NAME = 20
+_WIDEST_NAME = 44
+_ROOM_FOR_PERCENT = 90
+"""Columns of a screen from which a step that is tight is shown with its probability; below it with a ? alone."""
+_BESIDE_NAME, _BESIDE_NAME_SHORT = 66, 58
+"""Columns that everything but the name takes at most, with "QLoRA 16 × 1,024 tight 89 %", or ending in a "?"."""
 
 
 def group_of(rows: Rows) -> str:
@@ -150,9 +154,9 @@ def _line(rows: Rows, asked: Candidates, width: int) -> str:
     name, first = model_title(rows[0].model), rows[0]
     if first.task == "train":
         if asked.tasks == ("train",):
-            return _tuning(name, _need(first), _tune_cell(first), width)
-        return _cells(name, ("–", "", "", ""), _tune_cell(first), width)
-    tune = next((_tune_cell(row) for row in rows[1:]), "–") if "train" in asked.tasks else ""
+            return _tuning(name, _need(first), _tune_cell(first, width), width)
+        return _cells(name, ("–", "", "", ""), _tune_cell(first, width), width)
+    tune = next((_tune_cell(row, width) for row in rows[1:]), "–") if "train" in asked.tasks else ""
     return _cells(name, _run_cells(first), tune, width)
 
 
@@ -175,7 +179,7 @@ def _cells(name: str, run: tuple[str, str, str, str], tune: str, width: int) -> 
 
 
 def _named(name: str, width: int) -> str:
-    room = max(_NARROWEST_NAME, min(44, width - 56))
+    room = min(_WIDEST_NAME, width - (_BESIDE_NAME if width >= _ROOM_FOR_PERCENT else _BESIDE_NAME_SHORT))
     return f"{name if len(name) <= room else name[: room - 1] + '…':<{room}}"
 
 
@@ -200,11 +204,9 @@ def _tight(row: Row) -> str:
     return " ?" if row.verdict == "tight" else ""
 
 
-def _tune_cell(row: Row | None) -> str:
-    if row is None:
-        return "–"
+def _tune_cell(row: Row, width: int) -> str:
     sizes = f"{row.micro_batch_size} × {row.sequence_length:,}" if row.sequence_length else f"{row.micro_batch_size}"
-    sure = f" tight {percent(row.probability)}" if row.verdict == "tight" else ""
+    sure = _tight(row) if width < _ROOM_FOR_PERCENT or row.verdict != "tight" else f" tight {percent(row.probability)}"
     return f"{_METHODS[row.method]:<5} {sizes}{sure}"
 
 
@@ -229,7 +231,7 @@ def _foot(every: Sequence[Rows], width: int) -> list[str]:
     basis = next((row.ceiling.basis for rows in every for row in rows if row.ceiling is not None), None)
     said = [] if basis is None else [f"tokens/s: of one request at that context, {basis}"]
     if any(row.verdict == "tight" for rows in every for row in rows):
-        said.append("tight: fits with less than 95 % (run it: ?)")
+        said.append(f"tight: fits with less than 95 % ({'run it: ' if width >= _ROOM_FOR_PERCENT else ''}?)")
     lines = [*wrapped_text("", "; ".join(said), width), ""] if said else []
     return [*lines, *command_lines(every[0][0].command, width, "next: ")]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.cli.screens.estimate import said
+from vramwise.cli.screens.estimate import said, with_costs
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.measure import Diagnosis
 from vramwise.measure.causes import kind_of
+from vramwise.measure.changes import Change
 from vramwise.measure.snapshot import Frame, Stack
 from vramwise.planner import Suggestion
 from vramwise.units import format_bytes
@@ -22,11 +23,11 @@ def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion] | Non
             lines.append("")
         lines += _one(item, width, top)
     if estimated is not None:
-        lines += ["", *_estimated(estimated)]
+        lines += ["", *_estimated(estimated, width)]
     return lines
 
 
-def _estimated(estimated: Sequence[Suggestion]) -> list[Line]:
+def _estimated(estimated: Sequence[Suggestion], width: int) -> list[Line]:
     if not estimated:
         return ["no change to the scenario makes its estimate smaller"]
     rows = [
@@ -34,12 +35,11 @@ def _estimated(estimated: Sequence[Suggestion]) -> list[Line]:
             f"  {one.change.words}",
             format_bytes(int(one.needed.expected)),
             "–" if one.verdict is None else said(one.verdict),
-            one.change.cost,
         )
         for one in estimated
     ]
-    head = ("full estimates of the scenario, changed", "needs", "verdict", "cost")
-    return list(columns([head, *rows], left=(2, 3)))
+    table = columns([("full estimates of the scenario, changed", "needs", "verdict"), *rows], left=(2,))
+    return list(with_costs(table, ["cost", *(one.change.cost for one in estimated)], width))
 
 
 def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
@@ -60,12 +60,7 @@ def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
         lines += wrapped([f"{'held by':<12}" + pieces[0], *pieces[1:]], width, indent=12)
     if item.changes:
         lines += ["", "two smallest changes"]
-        lines += [
-            f"  {change.what}   "
-            + (f"frees up to {_size(change.frees)}   " if change.frees else "")
-            + f"cost: {change.cost}"
-            for change in item.changes
-        ]
+        lines += [line for change in item.changes for line in _change(change, width)]
     if item.largest and top:
         rows = [[_size(group.size), f"{group.count:,}", kind_of(group.stack).name] for group in item.largest[:top]]
         head, *rest = columns([["largest live blocks", "blocks", "kind"], *rows])
@@ -75,6 +70,16 @@ def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
             for row, group in zip(rest, item.largest, strict=False)
         ]
     return lines
+
+
+def _change(change: Change, width: int) -> list[str]:
+    """What to change, what it frees and costs; these below it where the line is too long for all."""
+    frees = [f"frees up to {_size(change.frees)}"] if change.frees else []
+    pieces = [*frees, f"cost: {change.cost}"]
+    what = wrapped_text("  ", change.what, width)
+    if len(what) > 1:
+        return [*what, *wrapped([f"      {pieces[0]}", *pieces[1:]], width, indent=6)]
+    return wrapped([what[0], *pieces], width, indent=6)
 
 
 def _numbers(item: Diagnosis) -> list[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+
+from vramwise.cli.screens.door import command_lines
 from vramwise.cli.screens.estimate import card_name, model_title, said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.hardware import find_gpu
@@ -45,7 +48,7 @@ def _links(plan: Plan, width: int) -> list[Line]:
         [one.link, f"{one.step_time_s:,.3g} s", f"{one.slow_down:,.2f} ×", f"{one.exposed_s:,.3g} s"]
         for one in plan.links
     ]
-    heads = [f"option {number} over", "step", "as long", "waits for gathers"]
+    heads = [f"option {number} over", "step", "as long", "gathers"]
     return ["", *columns([heads, *rows], left={0})]
 
 
@@ -123,4 +126,4 @@ def _requests(option: Option) -> list[str]:
 
 def _commands(options: tuple[Option, ...], width: int) -> list[Line]:
     """The command of the best option, which can be copied; the others' are in --json and behind --option."""
-    return [*wrapped_text("next: ", options[0].command, width)]
+    return list(command_lines(shlex.split(options[0].command), width, "next: "))
