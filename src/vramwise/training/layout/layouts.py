@@ -33,11 +33,12 @@ def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None
     cp, sequence = train.context_parallel_size, train.sequence_length
     if cp > 1 and sequence % cp:
         _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
-                _valid(scenario, lambda n: sequence % n == 0, most=sequence))  # fmt: skip
+                _valid(scenario, lambda n: sequence % n == 0, most=sequence), scenario.num_gpus)  # fmt: skip
     heads = model.config.size("num_attention_heads", default=0)
     if cp > 1 and scenario.train.context_parallel_kind == "ulysses" and heads % cp:
         _refuse("context_parallel_size", f"{cp} does not divide {heads} attention heads, which Ulysses shares out",
-                _valid(scenario, lambda n: heads % n == 0 and sequence % n == 0, most=heads))  # fmt: skip
+                _valid(scenario, lambda n: heads % n == 0 and sequence % n == 0, most=heads),
+                scenario.num_gpus)  # fmt: skip
     nodes = scenario.num_gpus / scenario.gpus_per_node
     if train.fsdp == "hybrid-shard" and nodes > 1 and nodes != int(nodes):
         raise ScenarioError(
@@ -58,14 +59,14 @@ def _check_tensor_parallel(scenario: Scenario, train: ResolvedTrain, model: Mode
     if not divides(train.tensor_parallel_size):
         what = f"{heads} attention heads" + (f" and {shared} key/value heads" if shared != heads else "")
         _refuse("tensor_parallel_size", f"{train.tensor_parallel_size} does not divide {what}",
-                _valid(scenario, divides, most=heads))  # fmt: skip
+                _valid(scenario, divides, most=heads), scenario.num_gpus)  # fmt: skip
 
 
 def _check_pipeline(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
     stages, layers = train.pipeline_parallel_size, model.num_layers
     if stages > max(1, layers):
         _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
-                _valid(scenario, lambda n: n <= layers, most=layers))  # fmt: skip
+                _valid(scenario, lambda n: n <= layers, most=layers), scenario.num_gpus)  # fmt: skip
     if train.pipeline_layers:
         _check_stages(train, layers)
         return
@@ -109,7 +110,7 @@ def _check_experts(scenario: Scenario, train: ResolvedTrain, model: Model) -> No
     if not divides(size):
         counts = " and ".join(str(count) for count in sorted(experts))
         _refuse("expert_parallel_size", f"{size} does not divide {counts} experts over {ranks} ranks",
-                _valid(scenario, divides, most=max(experts)))  # fmt: skip
+                _valid(scenario, divides, most=max(experts)), scenario.num_gpus)  # fmt: skip
 
 
 def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int) -> list[int]:
@@ -119,6 +120,8 @@ def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int) -> li
     return list(islice(sizes, MOST_SHOWN + 1))
 
 
-def _refuse(key: str, problem: str, valid: list[int]) -> None:
+def _refuse(key: str, problem: str, valid: list[int], gpus: int = 1) -> None:
     shown = ", ".join(str(value) for value in valid[:MOST_SHOWN]) or "another number of stages"
+    if valid == [1] and gpus > 1:
+        shown = f"1 (no other divides the {gpus:,} GPUs too)"
     raise ScenarioError(f"train.{key}", f"{problem}; expected {shown}{', …' if len(valid) > MOST_SHOWN else ''}")
