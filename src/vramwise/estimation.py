@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
+_ONE_BY_ONE = 16
 _models: dict[int, tuple[ModelSource, Model]] = {}
 
 
@@ -216,12 +218,14 @@ def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:
 
 
 def _as_in_files(found: ModelSource, model: Model) -> Model:
-    """The model with what the files' headers say otherwise, where these lie on this machine.
-
-    Headers over a network may be megabytes for what is almost always the same: they are read where nothing else tells.
-    """
-    if found.repository is None or found.repository.at_once != 1:
+    """The model with what the headers of its files say otherwise, on this machine or on a hub, where a commit's are
+    read once and kept. Headers that cannot be read are said and hold up no answer."""
+    if found.repository is None:
         return model
+    if sys.platform == "emscripten":  # where they are asked for one after another
+        count = sum(name.endswith(".safetensors") for name in found.repository.files())
+        if count > _ONE_BY_ONE:
+            return replace(model, file_notes=(f"headers of {count} files are not compared in a browser",))
     try:
         files = found.stored_weights()
     except SourceError as problem:

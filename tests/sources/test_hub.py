@@ -34,7 +34,7 @@ def refused(name: str = NAME, **how: Any) -> str:
 # What is read
 
 
-def test_a_config_is_all_that_an_estimate_asks_for(network: FakeHub) -> None:
+def test_a_config_is_all_that_a_name_asks_for(network: FakeHub) -> None:
     repo = network.add(NAME, {"config.json": TINY, "model.safetensors": safetensors(TENSORS)})
     found = resolve(NAME)
     assert (found.id, found.config) == (NAME, TINY)
@@ -362,6 +362,7 @@ def test_the_command_reads_a_hub(hub: FakeHub, vramwise: Any) -> None:
     assert result["model"]["source"].startswith("Hugging Face Hub (127.0.0.1")
     assert [one.path.partition("?")[0] for one in hub.asked] == [
         f"/api/models/{NAME}/revision/main", f"/{NAME}/resolve/{hub.repos[NAME].commit}/config.json",
+        f"/{NAME}/resolve/{hub.repos[NAME].commit}/model.safetensors",
     ]  # fmt: skip
     overview = vramwise("estimate", NAME, "--source", "hub", "--revision", "main")
     assert overview.returncode == 0, overview.stderr

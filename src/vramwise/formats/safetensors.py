@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn, TypeGuard
 
@@ -87,9 +88,14 @@ class StoredWeights:
             return ""
         unread = sum(tensor.bytes for tensor in self.tensors[-self.unread_files :])
         return (
-            f"headers of {self.num_files - self.unread_files} of {self.num_files} files were read: the other "
-            f"{self.unread_files} are counted by their size ({format_bytes(unread)}), their values as if in one dtype"
+            f"{self.in_part} were read: the other {self.unread_files} are counted by their size "
+            f"({format_bytes(unread)}), their values as if in one dtype"
         )
+
+    @property
+    def in_part(self) -> str:
+        """Of how many files the headers were read, as a sentence's subject."""
+        return f"headers of {self.num_files - self.unread_files} of {self.num_files} files"
 
 
 def find_weights(path: str) -> str | None:
@@ -225,14 +231,16 @@ def _headers(files: RangedFiles, names: list[str]) -> Iterator[tuple[str, _Read]
         others = [name for name in others if name != middle]
     at_first = min(max(length + _MARGIN_BYTES, _MARGIN_BYTES), MIB)
     if files.at_once == 1 or len(names) < 3:
-        for name in others:
-            yield name, _header(files, name, at_first)[0]
+        yield from ((name, _header(files, name, at_first)[0]) for name in others)
         return
-    from concurrent.futures import ThreadPoolExecutor  # over a network alone
-
     left = MOST_MOVED_BYTES - 2 * max(_FIRST_READ_BYTES, length)
     if len(names) > _FEW_FILES and len(others) * at_first > left and all(files.size(name) for name in names):
         others = _spread(others, max(1, left // at_first))
+    if sys.platform == "emscripten":  # a browser has no threads
+        yield from ((name, _header(files, name, at_first)[0]) for name in others)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # over a network alone
+
     with ThreadPoolExecutor(files.at_once) as pool:
         under_way = {name: pool.submit(_header, files, name, at_first) for name in others}
         try:

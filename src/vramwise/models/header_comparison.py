@@ -44,15 +44,21 @@ def most_common_dtype(tensors: Iterable[StoredTensor]) -> str | None:
 
 
 def compared(
-    model: Model, tensors: Iterable[StoredTensor], dtype: str, quantizes: Callable[[Parameter], bool]
+    model: Model, tensors: Iterable[StoredTensor], dtype: str, quantizes: Callable[[Parameter], bool], *,
+    are_all: bool = True,
 ) -> HeaderFindings:  # fmt: skip
-    """`dtype` is what the config states or is taken to, `quantizes` what its `quantization_config` says of a weight."""
+    """`dtype` is what the config states or is taken to, `quantizes` what its `quantization_config` says of a weight.
+
+    Where not all of the files' tensors are known (`are_all`), none is missed, and a weight that is held whole in every
+    layer that was read is in the others too.
+    """
     by_name = {tensor.name: tensor for tensor in tensors}
     used: set[str] = set()
     found = {p.name: one for p in model.all_parameters if (one := _stored(p, by_name, used)) is not None}
     own = [p for p in model.parameters if not _has_parts(p, by_name, used)]
     sure = sum(p.numel for p in model.parameters) - sum(p.numel for p in own if p.name not in found)
-    if sure < LEAST_SHARE * model.num_parameters:
+    least = LEAST_SHARE * model.num_parameters if are_all else 1
+    if sure < least:
         return HeaderFindings(("tensors of the files have other names than the class's: they are not compared",))
     notes: list[str] = []
     wide = [found[p.name] for p in model.parameters if p.name in found and _is_other(found[p.name], dtype)]
@@ -60,13 +66,18 @@ def compared(
         same = [one for one in wide if one.dtype == kind]
         notes.append(f"the files hold {_named(same)} in {FLOATS[kind]}, not {dtype}: what loads them casts")
     whole = [p for p in model.parameters if p.name in found and quantizes(p) and found[p.name].dtype in FLOATS]
+    if not are_all:
+        unread = [p for p in own if p.name not in found]
+        packed = {p.name for p in model.parameters if p.name not in found} - {p.name for p in unread}
+        stored_so = {name for name, one in found.items() if one.dtype not in FLOATS}
+        whole = _in_every_layer(whole, unread, packed | stored_so, quantizes)
     if whole:
-        held = _named([found[p.name] for p in whole])
+        held = _named([found[p.name] for p in whole if p.name in found])
         notes.append(f"the files hold {held} unquantized though quantization_config does not leave it out: counted so")
     shapes = [found[p.name] for p in model.parameters if p.name in found and _has_other_shape(p, found[p.name])]
     if shapes:
         notes.append(f"the files hold {_named(shapes)} in another shape than the config gives: the config's is counted")
-    missing = [p for p in own if p.name not in found]
+    missing = [p for p in own if p.name not in found] if are_all else []
     if missing:
         numbers = f"{sum(p.numel for p in missing):,} values"
         notes.append(
@@ -123,6 +134,19 @@ def _has_parts(p: Parameter, by_name: Mapping[str, StoredTensor], used: set[str]
     return bool(met) and p.name not in by_name
 
 
+def _in_every_layer(
+    whole: list[Parameter], unread: list[Parameter], held: set[str], quantizes: Callable[[Parameter], bool]
+) -> list[Parameter]:
+    """`whole`, and their likes among `unread` where none of the likes is `held` quantized."""
+    kinds = {_kind(p.name) for p in whole} - {_kind(name) for name in held}
+    return [*whole, *(p for p in unread if quantizes(p) and _kind(p.name) in kinds)]
+
+
+def _kind(name: str) -> str:
+    """A name with `*` for the numbers of its layers."""
+    return _NUMBER.sub(".*.", name)
+
+
 def _is_other(tensor: StoredTensor, dtype: str) -> bool:
     return tensor.dtype in FLOATS and FLOATS[tensor.dtype] != dtype
 
@@ -143,6 +167,6 @@ def _named(tensors: list[StoredTensor]) -> str:
 
 def _collapsed(names: list[str]) -> str:
     """Names with `*` for their layers, the first few of them."""
-    kinds = list(dict.fromkeys(_NUMBER.sub(".*.", name) for name in names))
+    kinds = list(dict.fromkeys(map(_kind, names)))
     shown = ", ".join(clipped(kind, 80) for kind in kinds[:_SHOWN])
     return f"{shown} and {len(kinds) - _SHOWN:,} kinds more" if len(kinds) > _SHOWN else shown

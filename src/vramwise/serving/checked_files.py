@@ -20,5 +20,9 @@ def as_in_files(model: Model, files: StoredWeights) -> Model:
         storage = storage_of(model, "auto", None, None)
     except UnsupportedModelError:  # said where its weights are asked for
         return model
-    found = compared(model, files.tensors, checkpoint_dtype(model.config.values), storage.quantizes)
-    return replace(model, file_notes=found.notes, whole=found.whole) if found.notes else model
+    read = files.tensors[: len(files.tensors) - files.unread_files]
+    found = compared(
+        model, read, checkpoint_dtype(model.config.values), storage.quantizes, are_all=not files.unread_files
+    )
+    notes = (*found.notes, f"{files.in_part} were compared with the config") if files.unread_files else found.notes
+    return replace(model, file_notes=notes, whole=found.whole) if notes else model
