@@ -310,3 +310,95 @@ def test_axolotls_file_of_a_cloud_says_on_what_it_runs(cloud: str, expected: dic
         read(files[0], model=LLAMA)
     with pytest.raises(UsageError, match="leave out one"):
         read(files[0], written("sft.yaml", f"model_name_or_path: {LLAMA}\npacking: true\n"))
+
+
+def test_a_file_that_a_configuration_names_is_looked_for_beside_it(tmp_path: Path) -> None:
+    written("repo/train/zero3.json", DEEPSPEED)
+    settings = {"model_name_or_path": LLAMA, "finetuning_type": "full", "cutoff_len": 4096}
+    for place, named in enumerate(("train/zero3.json", "zero3.json", "/elsewhere/zero3.json")):
+        name = written(f"repo/train/{place}.yaml", {**settings, "deepspeed": named})
+        assert train(read(name))["zero_stage"] == 3
+    with pytest.raises(SourceError, match="no/such"):
+        read(written("repo/train/none.yaml", {**settings, "deepspeed": "no/such/file.json"}))
+
+
+def test_deepspeeds_file_has_any_ending() -> None:
+    named = written("stage3.conf", DEEPSPEED)
+    launch = read_command(["deepspeed", "train.py", "--model_name_or_path", LLAMA, "--deepspeed", named])
+    assert train(launch)["zero_stage"] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--deepspeed --zero_stage 3 --offload", (3, "cpu", "cpu")),
+        ("--deepspeed --deepspeed_config ds.json", (2, "none", "none")),
+        ("--deepspeed_stage 2", (2, "none", "none")), ("--deepspeed", (0, "none", "none")),
+        ("--deepspeed_config ds.json --deepspeed --bf16", (2, "none", "none")),
+    ],
+)  # fmt: skip
+def test_deepspeed_as_a_switch(words: str, expected: tuple[int, str, str]) -> None:
+    written("ds.json", {"zero_optimization": {"stage": 2}})
+    launch = read_command(["deepspeed", "--num_gpus", "8", "main.py", "--model_name_or_path", LLAMA, *words.split()])
+    table = Scenario.from_dict(launch.scenario).train
+    assert (table.zero_stage, table.offload_optimizer, table.offload_params) == expected
+    assert any("the script's own" in note for note in launch.notes) == ("ds.json" not in words)
+
+
+def test_a_script_that_sends_a_command_elsewhere_is_passed_over() -> None:
+    words = (
+        "python submit.py --cluster a --gpus 8 -- accelerate launch --num_processes 16 train.py --model_name_or_path"
+    )
+    assert read_command([*words.split(), LLAMA]).scenario["num_gpus"] == 16
+
+
+def test_arguments_of_a_script_without_trainer_are_not_trls() -> None:
+    text = f"model_name_or_path: {LLAMA}\nmax_seq_length: 4096\nwith_tracking: true\nuse_lora: false\n"
+    launch = read(written("sft.yaml", text))
+    assert "loss" not in train(launch)["train"]
+    assert any("taken as a script's of your own" in note for note in launch.notes)
+
+
+def test_models_beside_the_policy_are_known_by_their_paths() -> None:
+    policy = "actor_rollout_ref.model.path=$HOME/models/Qwen2-7B-Instruct"
+    words = f"python3 -m verl.trainer.main_ppo {policy} critic.model.path="
+    launch = read_command((words + "~/models/deepseek-llm-7b-chat").split())
+    assert launch.scenario["model"] == "Qwen2-7B-Instruct"
+    assert train(launch)["extra_models"][0] == "critic:deepseek-llm-7b-chat"
+    launch = read_command((words + "/data/ckpt/global_step_100").split())
+    assert train(launch)["extra_models"][0] == "critic"
+    assert any("taken as large as the policy" in note for note in launch.notes)
+
+
+def test_what_stands_in_model_init_kwargs_counts() -> None:
+    text = f"model_name_or_path: {LLAMA}\nmax_length: 512\nmodel_init_kwargs:"
+    table = train(read(written("sft.yaml", f"{text} {{dtype: bfloat16, attn_implementation: eager}}\n")))
+    assert (table["attention"], table.get("param_dtype", "bf16")) == ("eager", "bf16")
+    narrow = train(read(written("narrow.yaml", f"{text} {{dtype: bfloat16}}\nbf16: false\n")))
+    assert narrow["precision"] == "bf16"
+
+
+def test_replicas_of_accelerates_parallelism_share_within_a_node() -> None:
+    fsdp = "distributed_type: FSDP\nnum_processes: 16\nfsdp_config: {fsdp_version: 2}\n"
+    more = "parallelism_config: {parallelism_config_dp_replicate_size: 2, parallelism_config_dp_shard_size: 8}\n"
+    launch = read(written("accelerate.yaml", fsdp + more), model=LLAMA)
+    assert train(launch)["fsdp"] == "hybrid-shard"
+
+
+def test_a_switch_of_torchtitan_is_turned_off_inside_its_table() -> None:
+    words = "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b"
+    launch = read_command([*words.split(), "--metrics.no-enable_tensorboard", "--training.seq_len", "1024"])
+    assert train(launch)["sequence_length"] == 1024
+
+
+def test_every_option_that_is_read_in_code_stands_in_the_code() -> None:
+    from vramwise.interop import launch
+    from vramwise.interop.launch.options import READ_IN_CODE
+    from vramwise.tables import table
+
+    code = "".join(file.read_text("utf-8") for file in Path(str(launch.__file__)).parent.glob("*.py"))
+    for row in table(str(launch.__file__).replace("__init__", "options"), "training"):
+        if row["key"] == READ_IN_CODE:
+            words = row["option"].removesuffix(".*").rpartition(".")[2].split("_")
+            ends = ["_".join(words[place:]) for place in range(len(words))]  # f"offload_{name}_device" names its end
+            assert any(f'{end}"' in code or f".{end}" in code for end in ends), row

@@ -193,7 +193,7 @@ def test_scripts_of_engines_are_not_taken_for_training() -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
-        assert option.takes in ("0", "1", "?", "+"), name
+        assert option.takes in ("0", "1", "?", "~", "+"), name
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name
         assert not (option.key and option.note), name
 

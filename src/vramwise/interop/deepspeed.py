@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.interop.beside import found_beside
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.training.recipe.zero import BUCKET_NUMEL, PERSISTENT_NUMEL, PREFETCH_NUMEL
 
@@ -111,9 +112,10 @@ def deepspeed_table(path: str) -> tuple[dict[str, object], list[str]]:
     """A file's table, or that of the file which a framework ships under this path, and a note of the latter."""
     from vramwise.scenario import read_table_file
 
+    path = found_beside(path)
     shipped = None if Path(path).exists() else shipped_deepspeed_file(path)
     if shipped is None:
-        return read_table_file(path), []
+        return read_table_file(path, any_name=True), []
     return shipped[0], [f"{clipped(path)} is not here: taken as the file that {shipped[1]} has under that name"]
 
 

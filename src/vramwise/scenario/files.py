@@ -31,11 +31,14 @@ def read_scenario_file(path: str | Path) -> Scenario:
     return Scenario.from_dict(read_table_file(path))
 
 
-def read_table_file(path: str | Path) -> dict[str, Any]:
-    """The table that a TOML, YAML or JSON file holds. Raises SourceError, or ScenarioError for no table."""
+def read_table_file(path: str | Path, *, any_name: bool = False) -> dict[str, Any]:
+    """The table that a TOML, YAML or JSON file holds; with `any_name` a file of another ending is JSON or YAML.
+
+    Raises SourceError, or ScenarioError for no table.
+    """
     path = Path(path)
     where = shown_path(str(path))
-    parse = _PARSERS.get(path.suffix.lower())
+    parse = _PARSERS.get(path.suffix.lower(), _parse_either if any_name else None)
     if parse is None:
         raise SourceError(f"{where}: expected a file that ends in {', '.join(_PARSERS)}")
     table = _parsed(read_text_file(path), parse, where)
@@ -155,6 +158,10 @@ def _read_constant(name: str) -> float:
     if name == "NaN":
         raise ValueError("NaN is not a number to work with")
     return float(name)
+
+
+def _parse_either(text: str) -> Any:
+    return parse_json(text) if text.lstrip().startswith("{") else _parse_yaml(text)
 
 
 _PARSERS: dict[str, Callable[[str], Any]] = {

@@ -25,6 +25,11 @@ def model_elsewhere(path: str) -> tuple[str, str] | None:
     return name, f"{shown_path(path)} is not on this machine: taken as {name}"
 
 
+def is_elsewhere(path: str) -> bool:
+    """Whether it is a path that leads nowhere on this machine."""
+    return _is_path(path) and not _known(path)
+
+
 def known_in_path(path: str) -> str | None:
     """The known model that the last part of another machine's path names."""
     name = _name_in(path)
@@ -36,8 +41,13 @@ def _name_in(path: str) -> str | None:
     if cached is not None:
         return f"{cached[1]}/{cached[2]}"
     pieces = [piece for piece in _SEPARATORS.split(path) if piece]
-    is_path = len(pieces) > 2 or path.startswith(("/", ".", "~")) or "\\" in path
-    return pieces[-1].replace(_DOT, ".") if is_path and pieces else None
+    return pieces[-1].replace(_DOT, ".") if pieces and _is_path(path) else None
+
+
+def _is_path(path: str) -> bool:
+    """`$HOME/models/…` of a script is one too."""
+    several = len([piece for piece in _SEPARATORS.split(path) if piece]) > 2
+    return several or path.startswith(("/", ".", "~", "$")) or "\\" in path
 
 
 def _known(name: str) -> bool:

@@ -13,12 +13,15 @@ from dataclasses import replace
 from vramwise.engines import engines
 from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
+from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
 from vramwise.interop.files.shell_words import commands_of
+from vramwise.interop.launch.command import ASSIGNMENT
 
 _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_RANK = re.compile(r"--(?:node[-_]rank|machine[-_]rank|headless)(?:[ =][^ ]+)?")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
 
 
@@ -103,25 +106,51 @@ def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Pro
     """The containers, Ray jobs and Ray Serve applications of manifests that start a known program."""
     found: list[Program] = []
     maps = config_maps(documents)
+    used = {str(_named_runtime(document)) for document in documents}
     for document in documents:
         kind, name = "", ""
         if isinstance(document, Mapping):
             metadata = document.get("metadata")
             kind = str(document.get("kind") or "")
             name = str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
+        if kind.endswith("TrainingRuntime") and name in used:
+            continue  # what runs is the job that is made of it
+        job, groups = train_job(document, documents), groups_of(document)
+        if job is not None:
+            container, pod, group = job
+            found += _container(name, container, pod, maps, group)
+        own: list[Program] = []
         for table in tables_in(document):
             containers = table.get("containers")
             for container in containers if isinstance(containers, list) else []:
                 if isinstance(container, Mapping):
-                    found += _container(name or kind.lower(), container, table, maps)
-            found += ray_programs(table, name or kind.lower(), beside)
+                    own += _container(name or kind.lower(), container, table, maps, groups.get(id(table), ALONE))
+            own += ray_programs(table, name or kind.lower(), beside)
+        found += _without_other_ranks(own) if groups else own
         if len(found) > MOST_PROGRAMS:
             break
     return _named_apart(found[:MOST_PROGRAMS])
 
 
-def _container(name: str, container: Mapping[str, object], pod: Mapping[str, object], maps: Maps) -> list[Program]:
-    environment = {}
+def _named_runtime(document: object) -> object:
+    spec = document.get("spec") if isinstance(document, Mapping) else None
+    named = spec.get("runtimeRef") if isinstance(spec, Mapping) else None
+    return named.get("name") if isinstance(named, Mapping) else None
+
+
+def _without_other_ranks(programs: Sequence[Program]) -> list[Program]:
+    """Pods of a group that start the same program with another rank are one program."""
+    found: dict[tuple[str, ...], Program] = {}
+    for one in programs:
+        words = " ".join(word for word in one.words if not ASSIGNMENT.match(word))
+        found.setdefault((one.name, _RANK.sub("", words)), one)
+    return list(found.values())
+
+
+def _container(
+    name: str, container: Mapping[str, object], pod: Mapping[str, object], maps: Maps, group: Group
+) -> list[Program]:
+    environment = dict(group.variables)
     files = mounted_files(container, pod, maps)
     for entry in _list(container.get("env")):
         if isinstance(entry, Mapping) and isinstance(entry.get("value"), str | int | float):
@@ -133,7 +162,7 @@ def _container(name: str, container: Mapping[str, object], pod: Mapping[str, obj
     own = str(container.get("name") or "")
     found = programs_in_words([word for word in words if word], environment, name, files)
     found = found or _by_the_images_name(image, [*command, *arguments], environment, name)
-    settings = {**_card(pod), **_gpus(container)}
+    settings = {**_card(pod), **_gpus(container, group)}
     return [replace(one, name=one.name or own, settings=settings, files=files) for one in found]
 
 
@@ -145,13 +174,10 @@ def _referenced(text: str, environment: Mapping[str, str]) -> str:
     return _REFERENCE.sub(lambda match: environment.get(match.group(1), match.group()), text)
 
 
-def _gpus(container: Mapping[str, object]) -> dict[str, object]:
-    """The GPUs that the container may use, where its command line does not say on how many it runs."""
-    resources = container.get("resources")
-    limits = resources.get("limits") if isinstance(resources, Mapping) else None
-    count = limits.get("nvidia.com/gpu") if isinstance(limits, Mapping) else None
-    text = str(count) if isinstance(count, int | str) else ""
-    return {"num_gpus": int(text)} if re.fullmatch(r"[1-9]\d{0,3}", text) else {}
+def _gpus(container: Mapping[str, object], group: Group) -> dict[str, object]:
+    """The GPUs that the containers of a group may use, where their command line does not say on how many it runs."""
+    each = gpus_of(container) or group.processes
+    return {"num_gpus": each * group.pods, "gpus_per_node": each} if each else {}
 
 
 def _card(pod: Mapping[str, object]) -> dict[str, object]:

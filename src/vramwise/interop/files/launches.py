@@ -11,6 +11,7 @@ from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable
 from vramwise.files import shown_path
+from vramwise.interop.beside import looking_beside
 from vramwise.interop.files import kinds
 from vramwise.interop.files.config_maps import with_files
 from vramwise.interop.files.given import Given, read_again, read_given
@@ -58,11 +59,13 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
 
             launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
             return [FileLaunch("", replace(launch, notes=tuple(_in_full(note, launch) for note in launch.notes)))]
-        return _chosen(given, list(_started(given, kind, [path for path in paths if path != given.path], model)),
-                       service)  # fmt: skip
+        with looking_beside(paths):
+            answers = list(_started(given, kind, [path for path in paths if path != given.path], model))
+        return _chosen(given, answers, service)
     if service is not None:
         raise UsageError("--service: chooses among the programs of a file, such as docker-compose.yml")
-    return [FileLaunch("", _configured(files, model))]
+    with looking_beside(paths):
+        return [FileLaunch("", _configured(files, model))]
 
 
 def _given(path: str) -> Given:

@@ -68,7 +68,7 @@ def _launcher(start: Start, options: Options, after: tuple[str, ...]) -> Launche
     if start.is_script:
         return launcher_of(start)
     if (options.first("launcher") or "accelerate") == "torchrun":
-        each, nodes = torchrun_gpus(after)
+        each, nodes = torchrun_gpus(after, start.environment)
         return Launcher(each * nodes or None, each or None)
     own = Options(("accelerate",), "accelerate")
     own.read_words(after)
@@ -126,6 +126,8 @@ def _sharding(options: Options, launcher: Launcher) -> Sharding:
 def _attention(options: Options) -> tuple[dict[str, object], list[str]]:
     if options.is_on("flash_attention"):
         return {"attention": "flash"}, []
+    if options.is_on("xformers_attention"):
+        return {"attention": "flash"}, ["xformers_attention is taken as flash: neither keeps scores"]
     if options.is_on("flex_attention"):
         return {"attention": "flex"}, []
     if options.is_on("eager_attention"):

@@ -94,9 +94,32 @@ def _with_known_model(launch: Launch) -> Launch:
 
     model = launch.scenario.get("model")
     found = model_elsewhere(model) if isinstance(model, str) else None
-    if found is None:
+    scenario = {**launch.scenario, "model": found[0]} if found is not None else launch.scenario
+    others, said = _known_beside(scenario.get("train"))
+    if found is None and not said:
         return launch
-    return replace(launch, scenario={**launch.scenario, "model": found[0]}, notes=(*launch.notes, found[1]))
+    if said:
+        scenario = {**scenario, "train": others}
+    return replace(launch, scenario=scenario, notes=(*launch.notes, *([found[1]] if found else []), *said))
+
+
+def _known_beside(train: object) -> tuple[dict[str, object], list[str]]:
+    """The same of models beside the policy; of a path that names no known model nothing but its role is left."""
+    from vramwise.sources import is_elsewhere, model_elsewhere
+
+    table, said = dict(train) if isinstance(train, Mapping) else {}, []
+    others = table.get("extra_models")
+    names = [str(name) for name in others] if isinstance(others, list | tuple) else []
+    for place, one in enumerate(names):
+        role, colon, path = one.partition(":")
+        found = model_elsewhere(path) if colon else None
+        if found is not None:
+            names[place] = f"{role}:{found[0]}"
+            said.append(f"{role}: {found[1]}")
+        elif colon and is_elsewhere(path):
+            names[place] = role
+            said.append(f"{role}: {clipped(path, 80)} is not on this machine: taken as large as the policy")
+    return {**table, "extra_models": names}, said
 
 
 def _start(words: Sequence[str]) -> Start | None:
@@ -124,10 +147,19 @@ def _start(words: Sequence[str]) -> Start | None:
         with_python = launched or any(PYTHON.fullmatch(before) or before == "uv" for before in words[:index])
         script = _script(word, rest, launched) if with_python else None
         if script is not None:
+            inner = _handed_on(rest)
+            if inner is not None:
+                return replace(inner, environment={**environment, **inner.environment})
             rest = rest if script == word else rest[1:]
             reader = next((c.reader for c in _training_modules() if _is_of(script, c.module)), _OF_A_SCRIPT)
             return Start(reader, None, rest, environment, script, tuple(words[:index]), is_script=True)
     return None
+
+
+def _handed_on(words: Sequence[str]) -> Start | None:
+    """The program behind `--`, where the script before it only sends it somewhere else to run."""
+    place = words.index("--") if "--" in words else len(words)
+    return _start(words[place + 1 :]) if place + 1 < len(words) else None
 
 
 def _is_value(words: Sequence[str], index: int) -> bool:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from vramwise.errors import SourceError, clipped
+from vramwise.interop.beside import found_beside
 from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
 
 _NESTED = ("fsdp_config", "deepspeed_config", "parallelism_config", "dynamo_config")
 GPUS_UNSAID = "nothing says how many GPUs run it: --num-gpus does (before --)"
 _GPUS_OF_A_NODE = 8
+_MPI = frozenset({"mpirun", "mpiexec", "horovodrun"})
 # trl 1.16 trl/accelerate_configs: names that `--accelerate_config` takes besides files.
 _PRESETS: dict[str, dict[str, object]] = {
     "single_gpu": {"num_processes": 1},
@@ -61,7 +64,19 @@ def launcher_of(start: Start) -> Launcher:
         return _deepspeed(start, names.index("deepspeed"))
     if {"torchrun", "torch.distributed.run", "torch.distributed.launch"} & set(names):
         return _torchrun(start)
-    return Launcher(_visible(start.environment) or 1)
+    if _MPI & set(names):
+        return Launcher(_ranks_of_mpi(start.before) or 1)
+    world = start.environment.get("WORLD_SIZE", "")  # of a pod for each process (kubeflow's PyTorchJob)
+    alone = int(world) if world.isdecimal() and 0 < len(world) < 6 else 1
+    return Launcher(_visible(start.environment) or alone)
+
+
+def _ranks_of_mpi(words: tuple[str, ...]) -> int | None:
+    """`mpirun -np 16`, `mpiexec -n 16`."""
+    for flag, value in pairwise(words):
+        if flag in ("-np", "-n", "--np", "--n", "-c") and value.isdecimal() and len(value) < 6:
+            return int(value)
+    return None
 
 
 def by_environment(start: Start) -> Launcher:
@@ -93,11 +108,12 @@ def file_table(path: str) -> dict[str, object]:
 
     if path.startswith(("http://", "https://")):
         raise SourceError(f"{clipped(path)}: give a file of this machine instead of an address")
-    return read_table_file(path)
+    return read_table_file(found_beside(path), any_name=True)
 
 
-def torchrun_gpus(words: tuple[str, ...]) -> tuple[int, int]:
-    """Processes of a node and nodes; 0 where torchrun's words do not say it."""
+def torchrun_gpus(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int, int]:
+    """Processes of a node and nodes, by torchrun's words or by its variables (torch 2.13 distributed/argparse_util.py:
+    PET_…); 0 where neither says it."""
     from vramwise.interop.launch.flags import cut
 
     found = cut("torchrun", words)
@@ -106,11 +122,16 @@ def torchrun_gpus(words: tuple[str, ...]) -> tuple[int, int]:
         texts = [found.given[flag][-1].rpartition(":")[2] for flag in flags if found.given.get(flag)]
         return int(texts[0]) if texts and texts[0].isdecimal() else 0
 
-    return count("--nproc-per-node", "--nproc"), count("--nnodes") or 1
+    def told(name: str) -> int:
+        text = environment.get(f"PET_{name}", "").rpartition(":")[2]
+        return int(text) if text.isdecimal() and len(text) < 6 else 0
+
+    each, nodes = count("--nproc-per-node", "--nproc"), count("--nnodes")
+    return each or told("NPROC_PER_NODE"), nodes or told("NNODES") or 1
 
 
 def _torchrun(start: Start) -> Launcher:
-    each, nodes = torchrun_gpus(start.before)
+    each, nodes = torchrun_gpus(start.before, start.environment)
     each = each or _visible(start.environment) or 0
     return Launcher(each * nodes or None, each or None)
 

@@ -1,6 +1,7 @@
 """Options of training programs (training.csv), from their command lines and their configuration files alike.
 
-training.csv lists, by program, each option, how many values it takes (0, 1, `?` none or one, `+` any number), the key
+training.csv lists, by program, each option, how many values it takes (0, 1, `?` none or a switch's, `~` none or
+one, `+` any number), the key
 of the scenario that it sets (`=`: read in code; empty: none) and what is not counted, if it would move memory. An
 option `a.b.*` stands for every one below `a.b` that has no row of its own. Read in
 transformers 5.23 training_args.py, peft 0.21 utils/constants.py, accelerate 1.15 commands/launch.py, DeepSpeed 0.19
@@ -85,15 +86,18 @@ class Options:
             written, equals, value = word.partition("=")
             name = written.lstrip("-").replace("-", "_")
             option, off = self.known(name), False
-            if option is None and name.startswith("no_"):
-                option, off = self.known(name[3:]), True
+            outer, dot, last = name.rpartition(".")
+            if last.startswith("no_") and (option is None or option is self.known(f"{outer}.*")):
+                positive = self.known(outer + dot + last[3:])
+                if positive is not None:
+                    option, off, name = positive, True, outer + dot + last[3:]
             if option is None:
                 self.unknown.append(written)
                 if not equals and rest and not rest[0].startswith("-"):
                     rest.pop(0)  # whatever it means, the word after it is most likely its value
                 continue
             if off:
-                self.give(name[3:], False, written)
+                self.give(name, False, written)
             else:
                 self.give(name, value if equals else _taken(option.takes, rest, written), written)
 
@@ -231,6 +235,8 @@ def _taken(takes: str, rest: list[str], written: str) -> object:
         return True
     if takes == "?":
         return rest.pop(0) if rest and rest[0].lower() in _BOOLEANS else True
+    if takes == "~":
+        return rest.pop(0) if rest and not rest[0].startswith("-") else True
     if takes == "+":
         found = []
         while rest and not rest[0].startswith("-"):

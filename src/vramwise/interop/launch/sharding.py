@@ -45,23 +45,43 @@ class Sharding:
 def sharding_of(options: Options, launcher: Launcher) -> Sharding:
     """What the script's arguments and accelerate say. Raises UsageError or SourceError."""
     found = Sharding()
-    own = options.values.get("deepspeed") or options.values.get("deepspeed_config")
+    own = next(
+        (value for name in ("deepspeed", "deepspeed_config") if _is_named(value := options.values.get(name))), None
+    )
     accelerate = launcher.accelerate
     if accelerate is not None:
         _mixed_precision(found, accelerate)
         if (accelerate.first("dynamo_backend") or "no").lower() != "no":
             found.settings["compile"] = True
-    if isinstance(own, str) and own.lower() not in ("none", "false", "true"):
+    if isinstance(own, str):
         named, notes = ({}, []) if own.lstrip().startswith("{") else deepspeed_table(own)
         take_deepspeed(found, named or json_or_file(own))
         found.notes += notes
     elif isinstance(own, Mapping):
         take_deepspeed(found, own)
+    elif options.is_on("deepspeed") or options.number("zero_stage", "deepspeed_stage"):
+        _of_the_script(found, options)
     elif options.values.get("fsdp") and not is_no(options.values["fsdp"]):
         _fsdp_of_arguments(found, options)
     elif accelerate is not None:
         _accelerate(found, accelerate)
     return found
+
+
+def _is_named(value: object) -> bool:
+    """Whether it is a table, JSON or a file: `--deepspeed` alone is a switch (deepspeed.add_config_arguments)."""
+    return isinstance(value, Mapping) or (isinstance(value, str) and value.lower() not in ("none", "false", "true", ""))
+
+
+def _of_the_script(found: Sharding, options: Options) -> None:
+    """DeepSpeed with a configuration that the script makes itself, of a stage that it is told."""
+    stage = options.number("zero_stage", "deepspeed_stage")
+    zero: dict[str, object] = {"stage": stage or 0}
+    if options.is_on("offload"):
+        zero |= {"offload_optimizer": {"device": "cpu"}} | ({"offload_param": {"device": "cpu"}} if stage == 3 else {})
+    take_deepspeed(found, {"zero_optimization": zero})
+    said = "without a stage, so ZeRO is off (--zero-stage says otherwise)" if stage is None else f"of stage {stage}"
+    found.notes.append(f"DeepSpeed's configuration is the script's own, {said}; all else as DeepSpeed's defaults")
 
 
 def is_no(value: object) -> bool:
@@ -111,6 +131,13 @@ def _accelerate(found: Sharding, accelerate: Options) -> None:
     elif kind == "FSDP" or accelerate.is_on("use_fsdp"):
         table = {name: value for name, value in accelerate.values.items() if name.startswith("fsdp_")}
         read_fsdp(found, {name.removeprefix("fsdp_"): value for name, value in table.items()}, version=1)
+    if (accelerate.number("parallelism_config_dp_replicate_size") or 1) > 1 and found.settings.get(
+        "fsdp"
+    ) == "full-shard":
+        found.settings["fsdp"] = "hybrid-shard"
+        shard = accelerate.number("parallelism_config_dp_shard_size")
+        if shard:
+            found.notes.append(f"dp_shard_size {shard}: states are shared by the GPUs of a node (--gpus-per-node)")
     for size, key in (("tp_size", "tensor_parallel_size"), ("cp_size", "context_parallel_size")):
         count = accelerate.number(f"parallelism_config_{size}")
         if count and count > 1:

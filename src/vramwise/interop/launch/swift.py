@@ -56,6 +56,9 @@ def read(start: Start) -> Launch:
         train["gradient_accumulation_steps"] = max(1, ceil(_BATCH / each))
     if options.first("tuner_backend") == "unsloth":
         train["framework"] = "unsloth"
+    packed = options.number("packing_length")
+    if packed and options.is_on("packing"):
+        train["sequence_length"] = packed
     if options.first("task_type") == "seq_cls":
         train["head"] = "sequence-classification"
     for found, said in (_method(options, model), _rlhf(start.program, options, train)):

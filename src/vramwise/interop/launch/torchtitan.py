@@ -62,7 +62,7 @@ def _gpus(start: Start) -> tuple[int | None, int | None]:
         text = start.environment.get("NGPU", str(_GPUS))
         each = int(text) if text.isdecimal() and len(text) < 6 else _GPUS
         return each, each
-    each, nodes = torchrun_gpus(start.before)
+    each, nodes = torchrun_gpus(start.before, start.environment)
     return each * nodes or None, each or None
 
 

@@ -55,7 +55,7 @@ def read(start: Start) -> Launch:
     folder = options.first("checkpointer.checkpoint_dir")
     model = one_model(_OPTION, folder.rstrip("/").removesuffix("/original") if folder else None,
                       "checkpointer.checkpoint_dir=FOLDER")  # fmt: skip
-    each, nodes = torchrun_gpus(tuple(words[:place]))
+    each, nodes = torchrun_gpus(tuple(words[:place]), start.environment)
     launcher = Launcher(1, 1) if recipe.endswith("single_device") else Launcher(each * nodes or None, each or None)
     train: dict[str, object] = {"framework": _OPTION, **options.settings()}
     train |= {

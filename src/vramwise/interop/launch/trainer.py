@@ -8,7 +8,7 @@ configs and published scripts give them. Defaults are those of transformers 5.23
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from os.path import isfile
 
@@ -16,7 +16,7 @@ from vramwise.interop.launch.adapters import adapter_settings
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import accelerated, file_table, launcher_of
 from vramwise.interop.launch.options import Options, options_of
-from vramwise.interop.launch.sharding import sharding_of
+from vramwise.interop.launch.sharding import json_or_file, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.trl import STAGES, stage_settings
 from vramwise.interop.launch.values import whole_in
@@ -43,6 +43,7 @@ def read(start: Start) -> Launch:
     options = Options(programs, "TRL" if stage else "Trainer")
     options.read_words(start.words if start.is_script else start.words[1:])
     _read_files(options)
+    _read_loading(options)
     launcher = launcher_of(start) if start.is_script else accelerated(_accelerates(options), start.environment)
     sharding = sharding_of(options, launcher)
     hint = "--model_name_or_path MODEL"
@@ -110,6 +111,15 @@ def _read_files(options: Options) -> None:
         options.read_table(file_table(named))
     elif len(options.loose) == 1 and options.loose[0].endswith((".json", ".yaml", ".yml")):
         options.read_table(file_table(options.loose.pop()))
+
+
+def _read_loading(options: Options) -> None:
+    """What `model_init_kwargs` says of how the weights are loaded, where nothing else does."""
+    given = options.values.get("model_init_kwargs")
+    table = json_or_file(given) if isinstance(given, str) and given.lstrip().startswith("{") else given
+    for name in ("dtype", "torch_dtype", "attn_implementation", "load_in_4bit", "load_in_8bit"):
+        if isinstance(table, Mapping) and table.get(name) is not None and name not in options.values:
+            options.give(name, table[name], f"model_init_kwargs.{name}")
 
 
 def _accelerates(options: Options) -> Options:

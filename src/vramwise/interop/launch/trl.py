@@ -55,6 +55,9 @@ def rollout_settings(stage: str, options: Options) -> tuple[dict[str, object], l
     teacher = options.first("teacher_model_name_or_path")
     if teacher:
         models.append(f"teacher:{teacher}")
+    reward = options.first("reward_model_name_or_path", "reward_model_path")
+    if reward:
+        models.append(f"reward:{reward}")
     if not options.is_on("use_vllm"):
         notes.append("completions are made by transformers: the cache of generation is not counted")
     elif (options.first("vllm_mode") or "colocate") == "colocate":

@@ -45,7 +45,7 @@ def read(start: Start) -> Launch:
 def _gpus(options: Options, start: Start, is_sft: bool) -> tuple[int | None, int | None]:
     """Cards in all and on a node: torchrun's under SFT, else what Ray is asked for."""
     if is_sft:
-        each, nodes = torchrun_gpus(start.before)
+        each, nodes = torchrun_gpus(start.before, start.environment)
         return each * nodes or None, each or None
     each = options.number("trainer.n_gpus_per_node") or _GPUS
     return each * (options.number("trainer.nnodes") or 1), each
@@ -155,6 +155,7 @@ def _beside(options: Options, has_adapters: bool, megatron: bool) -> Beside:
     if options.is_on("reward_model.enable"):
         found.notes.append("reward model: its weights are on the host, or on cards of its own, while the policy trains")
     parts = (f"{_ACTOR}.fsdp_config.param_offload", f"{_ACTOR}.fsdp_config.optimizer_offload",
+             f"{_ACTOR}.fsdp_config.grad_offload",
              f"{_MEGATRON}.param_offload", f"{_MEGATRON}.grad_offload", f"{_MEGATRON}.optimizer_offload")  # fmt: skip
     moved = [name.rpartition(".")[2] for name in parts if options.is_on(name)]
     if moved:
