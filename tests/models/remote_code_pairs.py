@@ -11,8 +11,8 @@ from strategies_mixtures import STRATEGIES as MIXTURES
 REMOTE_CODE_TYPES = frozenset(
     {
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
-        "kimi_k3", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas", "orion", "phi3_v",
-        "qwen", "yuan",
+        "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas",
+        "orion", "phi3_v", "qwen", "yuan",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""

@@ -20,12 +20,14 @@ WIDEST_RATIO = 200  # the processors refuse images that are narrower
 LARGEST_SIDE = 100_000
 
 _QWEN2 = merged.merged(56 * 56, 12_845_056, 14)  # preprocessor_config.json of Qwen2-VL and Qwen2.5-VL
+_DOTS = merged.merged(3136, 11_289_600, 14)  # rednote-hilab/dots.ocr dots_ocr/utils/consts.py
 _QWEN3 = merged.merged(65_536, 16_777_216, 16)  # preprocessor_config.json of Qwen3-VL and Qwen3.5
 _QWEN3_OMNI = merged.merged(56 * 56, 12_845_056, 16)  # preprocessor_config.json of Qwen3-Omni
 _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "aria": longest_side.aria,
     "aya_vision": nearest_grid.tiled(3, 1),
     "deepseek_vl": one_size.every_patch(224, 16),
+    "dots_ocr": _DOTS,
     "ernie4_5_vl_moe": merged.merged(56 * 56, 28 * 28 * 6177, 14),
     "deepseek_vl_hybrid": one_size.every_patch(224, 16),
     "gemma3": one_size.gemma3,
@@ -43,6 +45,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "internvl_chat": nearest_grid.tiled(2, 0),
     "janus": one_size.every_patch(384, 16),
     "kimi_k25": merged.kimi_k25,
+    "kimi_vl": merged.kimi_vl,
     "lfm2_vl": nearest_grid.lfm2_vl,
     "llama4": canvas.llama4,
     "llava": one_size.fixed,

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from vramwise.models.config import Config
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
+KIMI_VL_PATCHES = 4096  # vLLM 0.33.0 model_executor/models/kimi_vl.py, moonshotai/Kimi-VL-A3B-Instruct's in_token_limit
 KIMI_PATCHES, KIMI_SIDE = 16_384, 512  # image_processing_kimi_k25.py: most patches of an image, and of a side
 
 
@@ -62,5 +63,22 @@ def kimi_k25(c: Config, width: int, height: int) -> ImageTokens:
     return ImageTokens(
         columns * rows // (merge[0] * merge[1]), columns * rows,
         f"patches of {size} × {size} pixels, {merge[0]} × {merge[1]} in a token, at most {KIMI_PATCHES:,} of them",
+        rows=rows, columns=columns,
+    )  # fmt: skip
+
+
+def kimi_vl(c: Config, width: int, height: int) -> ImageTokens:
+    """As large as it is, shrunk to the most patches, padded to whole squares of them."""
+    v = vision_table(c)
+    size, merge = v.size("patch_size", default=14), [int(n) for n in v.items("merge_kernel_size") or (2, 2)]
+    patches = max(1, width // size) * max(1, height // size)
+    scale = min(1.0, math.sqrt(KIMI_VL_PATCHES / patches))
+    columns, rows = (
+        -(-max(1, int(side * scale)) // (size * by)) * by
+        for side, by in zip((width, height), reversed(merge), strict=True)
+    )
+    return ImageTokens(
+        columns * rows // (merge[0] * merge[1]), columns * rows,
+        f"patches of {size} × {size} pixels, {merge[0]} × {merge[1]} in a token, at most {KIMI_VL_PATCHES:,} of them",
         rows=rows, columns=columns,
     )  # fmt: skip

@@ -53,3 +53,14 @@ def kimi_k3_tower(v: Config) -> Tower:
         layers="encoder.blocks", norms=("norm0", "norm1"), inner=v.size("qkv_hidden_size", default=t.width),
         biases=(False, False, False, False), mlp=("mlp.fc0", "mlp.fc1"), mlp_bias=False,
     )  # fmt: skip
+
+
+def kimi_vl_tower(v: Config) -> Tower:
+    """Kimi VL's: K2.5's layers with one product for q, k and v, and a grid of positions that has no frames."""
+    t = kimi_tower(v)
+    patches, (_, grid) = t.before[:-1], t.before[-1]
+    return replace(
+        t, before=(*patches, ("patch_embed.pos_emb.weight", grid)),
+        after=layer_norm("encoder.final_layernorm", t.width), layers="encoder.blocks",
+        norms=("norm0", "norm1"), qkv=("wqkv",), output="wo", mlp=("mlp.fc0", "mlp.fc1"),
+    )  # fmt: skip
