@@ -134,3 +134,12 @@ def test_json_keeps_the_tables_keys_beside_the_answers(capsys):
 )
 def test_a_wrong_machine_is_one_line(arguments, says, capsys):
     assert says in refused(capsys, "gpt2", *arguments)
+
+
+def test_why_the_whole_model_is_not_trained_on_these_cards_is_said_with_what_could(capsys):
+    shown = " ".join(asked(capsys, "vicuna-65b", "--gpu", "v100-sxm2-32gb", "-n", "4").split())
+    assert "full no: needs" in shown
+    assert "because full: 16-bit weights alone are 121.60 GiB, 30.40 GiB on each of 4 cards" in shown
+    assert "because full: flash-attention, which would keep less, does not run on Tesla V100" in shown
+    assert "QLoRA, checkpointing yes" in shown
+    assert 'note no "vicuna-65b" is known: took huggyllama/llama-65b' in shown

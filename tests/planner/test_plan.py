@@ -8,6 +8,7 @@ import pytest
 
 from vramwise import estimate
 from vramwise.cli.main import main
+from vramwise.cli.screens.plan import plan_screen
 from vramwise.errors import UsageError
 from vramwise.estimation import steps_over_links
 from vramwise.planner.changes import Asked
@@ -17,6 +18,7 @@ from vramwise.planner.inventory import Pool, read_inventory
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import Plan, plan
 from vramwise.scenario import Scenario
+from vramwise.units import format_bytes
 
 MODEL = "Qwen/Qwen3-4B"
 
@@ -184,10 +186,28 @@ def test_a_65b_model_on_four_v100_is_refused_with_every_reason_and_what_could():
     reasons = "\n".join(found.reasons)
     assert "16-bit weights alone are 121.60 GiB, 30.40 GiB on each of 4 cards: 1.34 GiB are left" in reasons
     assert "flash-attention" in reasons
+    assert found.refusal == "no: not in the memory of 4 × Tesla V100 SXM2 32GB"
+    assert found.instead.scenario.train.method == "qlora"
+    assert found.instead.result.verdict.fits
     assert "bf16" in reasons
     assert "; without --" in found.binding
     adapters = plan(scenario, Wishes("fine-tune", keep=frozenset({"num_gpus"}), offloads=False))
     assert adapters.options[0].scenario.train.method == "qlora"
+
+
+def test_what_lies_on_hosts_is_no_answer_for_the_cards_and_says_how_much_that_is():
+    scenario = {"model": "Qwen/Qwen3-8B", "task": "train", "gpu": "rtx-4090"}
+    kept = frozenset({"num_gpus"})
+    found = plan(scenario, Wishes("train", keep=kept))
+    assert found.options
+    assert all("host_memory" in option.result.quantities for option in found.options)
+    assert found.refusal == "no: not in the memory of 1 × GeForce RTX 4090"
+    host = format_bytes(int(found.options[0].result.quantities["host_memory"].expected))
+    shown = " ".join(" ".join(map(str, plan_screen(found))).split())
+    assert f"{host} of host memory on a node)" in shown
+    assert shown.index("because") < shown.index("next:")
+    small = {"model": "gpt2", "task": "train", "gpu": "h100"}
+    assert plan(small, Wishes("train", keep=kept)).refusal == ""
 
 
 def test_where_nothing_fits_the_wish_that_stands_in_the_way_is_named():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,16 @@ NAMES = {
 @pytest.mark.parametrize(("name", "model_id"), NAMES.items())
 def test_names_people_use(name: str, model_id: str) -> None:
     assert resolve(name).id == model_id
+
+
+def test_a_size_that_only_the_base_family_has_is_that_of_the_base() -> None:
+    source = resolve("vicuna 65B")
+    assert source.id == "huggyllama/llama-65b"
+    assert source.stands_in
+    assert 'no "vicuna 65B" is known: took huggyllama/llama-65b' in str(source.note)
+    for name in ("vicuna-66b", "qwen-40b", "vicuna"):  # no base of this size, of this family itself, no size
+        with suppress(SourceError):
+            assert not resolve(name).stands_in
 
 
 def test_a_part_of_a_name_is_told() -> None:

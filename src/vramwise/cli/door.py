@@ -28,22 +28,25 @@ def answer_door(
     from vramwise.estimation import estimate
     from vramwise.planner.door import door, glances
     from vramwise.planner.ways import Question
+    from vramwise.sources import resolve
 
     machine = machine_from_flags(args)
+    found = resolve(name)
+    notes = (found.note,) if found.stands_in and found.note else ()
     asked = _words(args)
     if machine is not None:
         answer = door(Question(name, model, machine, estimate), asked)
         if args.json:
             _print({**overview_facts(model, image, stored), **_overview(name, model), **answer.to_dict()})
         else:
-            show(door_screen(model, answer, image, stored))
+            show(door_screen(model, answer, image, stored, notes))
         return FITS if answer.fits or not given_keys(args) else DOES_NOT_FIT
     answers = glances(name, model, estimate, asked)
     if args.json:
         cards = {card: one.to_dict() for card, one in answers.items()}
         _print({**overview_facts(model, image, stored), **_overview(name, model), "cards": cards})
     else:
-        show(glance_screen(model, answers, image, stored))
+        show(glance_screen(model, answers, image, stored, notes))
     return FITS
 
 

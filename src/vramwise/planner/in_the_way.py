@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from vramwise.planner.option import RECOMPUTE, Wishes
+from vramwise.errors import VramwiseError
+from vramwise.hardware import find_gpu
+from vramwise.planner.changes import Asked
+from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
+from vramwise.planner.training_changes import training_combinations
 from vramwise.records import replace
 from vramwise.result import Result
+from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 
 _HALF_PRECISION_BYTES = 2
@@ -40,6 +45,33 @@ def _weights_alone(asked: Result) -> Iterator[str]:
     else:
         left = format_bytes(usable - each)
         yield f"16-bit weights alone are {size}{shared}: {left} are left for gradients, optimizer and activations"
+
+
+def verdict_on_these(asked: Result, wishes: Wishes, options: Sequence[Option]) -> str:
+    """The plain no to a training that neither fits as asked nor with any option on these cards' own memory."""
+    if wishes.goal != "train" or asked.verdict is None or asked.verdict.fits or asked.capacity is None:
+        return ""
+    many = int(str(asked.scenario.get("num_gpus") or 1))
+    for option in options:
+        if option.scenario.num_gpus <= many and "host_memory" not in option.result.quantities:
+            return ""
+    name = find_gpu(asked.capacity.gpu).gpu.name if asked.capacity.gpu else format_bytes(asked.capacity.total_bytes)
+    return f"no: not in the memory of {many:,} × {name}"
+
+
+def instead_of(
+    scenario: Scenario, asked: Result, answer: Callable[[Scenario], Result]
+) -> tuple[str, Scenario, Result] | None:  # fmt: skip
+    """Adapters with which the same cards do hold it: the mildest of the combinations that people take."""
+    for change in training_combinations(Asked(scenario, asked)):
+        try:
+            made = change.of(scenario)
+            result = answer(made)
+        except VramwiseError:
+            continue
+        if made.train.method != scenario.train.method and result.verdict is not None and result.verdict.fits:
+            return words_of(change.values), made, result
+    return None
 
 
 def relaxed(wishes: Wishes) -> Iterator[tuple[str, Wishes]]:

@@ -14,7 +14,7 @@ from vramwise.errors import UsageError
 from vramwise.estimation import described_model, estimate, steps_over_links
 from vramwise.planner.changes import Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
-from vramwise.planner.in_the_way import reasons_of, relaxed
+from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
@@ -36,7 +36,8 @@ _MOST_RELAXED = 40  # estimates with one wish less
 class Plan:
     """The options, best first, how many scenarios were estimated, and what stands in the way of what was asked.
 
-    `links`: the step of the best option over several cards where these are joined in another way.
+    `refusal`: the plain no, where no option is on these cards' own memory; `instead`: another method with which they do
+    hold it. `links`: the step of the best option over several cards where these are joined in another way.
     """
 
     goal: str
@@ -45,6 +46,8 @@ class Plan:
     options: tuple[Option, ...]
     binding: str
     reasons: tuple[str, ...] = ()
+    refusal: str = ""
+    instead: Option | None = None
     tokens: int | None = None
     links: tuple[OverLink, ...] = ()
     interrupted: bool = field(default=False, compare=False)
@@ -56,6 +59,8 @@ class Plan:
             "options": [option.to_dict(self.tokens) for option in self.options],
             "binding": self.binding,
             "reasons": list(self.reasons),
+            "refusal": self.refusal or None,
+            "instead": None if self.instead is None else self.instead.to_dict(self.tokens),
             "links": [one.to_dict() for one in self.links],
             "interrupted": self.interrupted,
         }
@@ -119,10 +124,21 @@ def plan(
     binding = _binding(asked, reached, options, wishes)
     if not options and not interrupted and asked.capacity is not None:
         binding += _without_a_wish(first, wishes, count)
+    refusal = verdict_on_these(asked, wishes, options)
+    instead = _instead(first, asked, wishes) if refusal and "method" not in wishes.keep and not interrupted else None
     return Plan(
-        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), wishes.tokens, _links(options),
-        interrupted,
+        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), refusal, instead, wishes.tokens,
+        _links(options), interrupted,
     )  # fmt: skip
+
+
+def _instead(scenario: Scenario, asked: Result, wishes: Wishes) -> Option | None:
+    found = instead_of(scenario, asked, answer)
+    if found is None:
+        return None
+    words, made, result = found
+    return Option(made, result, {"method": made.train.method}, words, "adapters train, the model does not", 0,
+                  wishes.price_per_hour)  # fmt: skip
 
 
 def _links(options: Sequence[Option]) -> tuple[OverLink, ...]:

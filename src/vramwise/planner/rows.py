@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from vramwise.planner.ceiling import Ceiling, ceiling_of
+from vramwise.planner.in_the_way import reasons_of
 from vramwise.planner.running import context_of, host_bytes_of, host_experts_of, is_whole, layers_of, requests_of
 from vramwise.planner.tuning import batch_of, tokens_of
 from vramwise.planner.ways import Question, Way
@@ -18,7 +19,7 @@ class Row:
     """`method`: the engine, or full, lora, qlora; `sequence_length`: the context, or tokens of a training sequence.
 
     `n_gpu_layers`, `num_layers`: of a GGUF file, where a part of it stays on the host; `host_experts`: layers whose
-    experts do. `scenario`: the settings without the model.
+    experts do. `scenario`: the settings without the model. `reasons`: why a training of the whole model does not fit.
     """
 
     model: str
@@ -42,6 +43,7 @@ class Row:
     scenario: Mapping[str, object]
     command: tuple[str, ...]
     refusal: str = ""
+    reasons: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -78,6 +80,7 @@ class Row:
         if self.num_layers is not None:
             table |= {"n_gpu_layers": self.n_gpu_layers, "num_layers": self.num_layers, "n_cpu_moe": self.host_experts,
                       "host_bytes": self.host_bytes}  # fmt: skip
+        table |= {"reasons": list(self.reasons)} if self.reasons else {}
         return table | ({"refused": self.refusal} if self.refusal else {})
 
 
@@ -108,4 +111,5 @@ def row_of(question: Question, way: Way, asked: Sequence[str]) -> Row:
         scenario=way.scenario,
         command=("vramwise", "estimate", *asked, *way.flags()),
         refusal=way.refusal,
+        reasons=() if result is None else reasons_of(result),
     )

@@ -8,7 +8,7 @@ from functools import cache
 
 from vramwise.errors import nearest
 from vramwise.records import record
-from vramwise.sources.catalog import names, written_behind_organisation
+from vramwise.sources.catalog import lines, names, written_behind_organisation
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})
@@ -65,6 +65,24 @@ def find(name: str) -> Match | None:
         return None
     (model_id, spelling), *others = by_id.items()
     return Match(model_id, spelling, tuple(other for _, other in others))
+
+
+def base_of_that_size(name: str) -> str | None:
+    """What a name of one word and a size would be made from (`vicuna-65b`: LLaMA 65B, as other Vicunas are made from
+    other LLaMAs); None where the catalog has nothing like it.
+    """
+    asked = words_of(name)
+    if len(asked) != 2 or size_in_name(asked[1]) is None:
+        return None
+    for model_id, (_, base) in lines().items():
+        own, size = words_of(model_id.rpartition("/")[2]), None if base is None else _SIZE.search(base)
+        if base is None or size is None or own[:1] != asked[:1] or words_of(base.rpartition("/")[2])[:1] == asked[:1]:
+            continue
+        wanted = f"{base[: size.start()]}{asked[1]}{base[size.end() :]}"
+        found = names().exact.get(wanted.lower())
+        if found is not None:
+            return found[0]
+    return None
 
 
 def near(name: str) -> list[str]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from vramwise.errors import SourceError, clipped
 from vramwise.sources.catalog import entry, written, written_behind_organisation
-from vramwise.sources.human_names import MIRRORS, Match, find, near
+from vramwise.sources.human_names import MIRRORS, Match, base_of_that_size, find, near
 from vramwise.sources.model_source import ModelSource
 
 HINT = "vramwise models lists all; a folder or config.json also works"
@@ -44,7 +44,7 @@ def meant(name: str) -> ModelSource | None:
     org, _, short = name.rpartition("/")
     match = find(short) if not org or org.lower() in MIRRORS else None
     if match is None:
-        return _quantized(name)
+        return _quantized(name) or (None if org else _of_that_size(name))
     source = _from_catalog(match.id, match.spelling)
     notes = [note for note in (_taken(name, match), source.note) if note]
     return replace(source, note="; ".join(notes) or None, others=match.others)
@@ -84,6 +84,15 @@ def _quantized(name: str) -> ModelSource | None:
     config = {**base_model.config, "quantization_config": table}
     note = f"{clipped(name)}: sizes of {base_model.id} with {words}, as its name says"
     return replace(base_model, id=name, config=config, note=note)
+
+
+def _of_that_size(name: str) -> ModelSource | None:
+    """A size that no model of that name has, where the others are made from another family that has it."""
+    base = base_of_that_size(name)
+    if base is None:
+        return None
+    note = f'no "{clipped(name)}" is known: took {base}, of the family and size that it would be made from'
+    return replace(_from_catalog(base, base), note=note, stands_in=True)
 
 
 def _from_catalog(model_id: str, spelling: str) -> ModelSource:

@@ -50,6 +50,8 @@ class ModelSource:
     """Where its files lie; they are looked at only when the type is unknown or they are asked for."""
     entry: str = ""
     """The safetensors file or index of the repository that was named; its own weights where it is empty."""
+    stands_in: bool = False
+    """Whether nothing of the name is known, and this is what it would be made from."""
     adapter: Adapter | None = None
     """The adapter that was named, whose base model this is."""
 

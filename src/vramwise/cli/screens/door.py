@@ -34,9 +34,10 @@ _MOST_USUAL = "4090"
 
 
 def door_screen(
-    model: Model, answer: Door, image: ImageCost | None = None, stored: StoredWeights | None = None
-) -> list[Line]:
-    """The answers for one machine."""
+    model: Model, answer: Door, image: ImageCost | None = None, stored: StoredWeights | None = None,
+    notes: Sequence[str] = (),
+) -> list[Line]:  # fmt: skip
+    """The answers for one machine; `notes`: on the model's name."""
     width = screen_width()
     run = [[name, _run(row)] for name, row in answer.runs.items()]
     tune = [[_TITLES[name], _step(row)] for name, row in answer.steps.items()]
@@ -51,14 +52,15 @@ def door_screen(
         "",
     ]
     lines += beside if is_wide else [*left, *right]
-    for head, text in _remarks(model, answer):
+    for head, text in (*_remarks(model, answer), *(("note", note) for note in notes)):
         lines += wrapped_text(f"{head:<14}", clipped(text, 400), width)
     return [*lines, *_instead(answer, width), *_next(answer, width)]
 
 
 def glance_screen(
-    model: Model, answers: Mapping[str, Door], image: ImageCost | None = None, stored: StoredWeights | None = None
-) -> list[Line]:
+    model: Model, answers: Mapping[str, Door], image: ImageCost | None = None, stored: StoredWeights | None = None,
+    notes: Sequence[str] = (),
+) -> list[Line]:  # fmt: skip
     """The answers for the usual cards, a card a line."""
     width = screen_width()
     first = next(iter(answers.values()))
@@ -79,7 +81,8 @@ def glance_screen(
     step = f"1 × {usual:,} tokens" if usual else "one sample"
     note = f"a step of {step}; QLoRA and LoRA with checkpointing; N ×: on so many, by FSDP with checkpointing"
     lines: list[Line] = [*_heading(model, "", width), *fact_lines(model, image, stored), "", heads.rstrip(), *table]
-    lines += wrapped_text("", note, width)
+    for one in (note, *notes):
+        lines += wrapped_text("", one, width)
     return [*lines, *_next(_shown(answers), width)]
 
 
@@ -198,6 +201,10 @@ def _remarks(model: Model, answer: Door) -> Iterator[tuple[str, str]]:
     if any(not row.fits and row.total_needed is not None for _, row in rows) and reads_tokens(model):
         context, tokens = min(USEFUL_CONTEXT, model_length(model)), usual_length(model)
         yield "needs", f"for a context of {context:,} tokens; for a step of 1 × {tokens:,} tokens"
+    whole = answer.steps.get("full")
+    for reason in whole.reasons if whole is not None and not whole.fits else ():
+        if "too little" not in reason:  # the row says what it needs
+            yield "because", f"full: {reason}"
     tuned = answer.steps.get("qlora")
     if model.has(ExpertMlps) and tuned is not None and "quantize_experts" not in _settings(tuned):
         yield "note", "bitsandbytes leaves experts that are one fused tensor in 16 bit: --quantize-experts"

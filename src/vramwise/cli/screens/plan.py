@@ -18,16 +18,14 @@ _HOURS_OF_A_DAY = 24
 def plan_screen(plan: Plan) -> list[Line]:
     """The lines of a plan."""
     width = screen_width()
-    lines: list[Line] = [*_heading(plan, width), ""]
+    lines: list[Line] = [*_heading(plan, width), *_reasons(plan, width), ""]
     if not plan.options:
         lines += wrapped_text("", "nothing that was tried fits: less has to be asked for", width)
     else:
         lines += _table(plan, width)
         lines += ["", *_commands(plan.options, width)]
-    if plan.reasons:
-        lines.append("")
-    for reason in plan.reasons:
-        lines += wrapped_text(f"{'because':<12}", reason, width)
+    if plan.instead is not None:
+        lines += ["", *_instead(plan.instead, width)]
     if plan.binding:
         lines += ["", *wrapped_text(f"{'binding':<12}", plan.binding, width)]
     lines += _links(plan, width)
@@ -37,6 +35,22 @@ def plan_screen(plan: Plan) -> list[Line]:
     done = "stopped; " if plan.interrupted else ""
     lines += wrapped_text("", f"{done}{plan.searched:,} scenarios estimated; sizes a GPU", width)
     return lines
+
+
+def _reasons(plan: Plan, width: int) -> list[Line]:
+    """The plain no, and why what was asked does not fit."""
+    lines: list[Line] = wrapped_text("", plan.refusal, width) if plan.refusal else []
+    for reason in plan.reasons:
+        lines += wrapped_text(f"{'because':<12}", reason, width)
+    return lines
+
+
+def _instead(option: Option, width: int) -> list[Line]:
+    """What these cards do hold, as adapters."""
+    need = format_bytes(int(option.result.needed.expected))
+    verdict = "" if option.result.verdict is None else f", {said(option.result.verdict)}"
+    lines: list[Line] = wrapped_text(f"{'instead':<12}", f"{option.words} ({option.cost}): {need}{verdict}", width)
+    return [*lines, *wrapped_text(" " * 12, option.command, width, quoted=True)]
 
 
 def _links(plan: Plan, width: int) -> list[Line]:
@@ -81,9 +95,19 @@ def _table(plan: Plan, width: int) -> list[Line]:
     lines: list[Line] = [table[0]]
     for option, line in zip(plan.options, table[1:], strict=True):
         lines.append(line)
-        asks = "" if option.cost == "none" else f"  ({option.cost})"
+        asks = "" if option.cost == "none" else f"  ({_cost(option)})"
         lines += wrapped_text("    ", f"{option.words}{asks}", width)
     return lines
+
+
+def _cost(option: Option) -> str:
+    """What an option asks, with how much memory of a host that is."""
+    held = option.result.quantities.get("host_memory")
+    if held is None:
+        return option.cost
+    size = f"{format_bytes(int(held.expected))} of host memory on a node"
+    others = [one for one in option.cost.split("; ") if one not in ("host memory", "none")]
+    return "; ".join((*others, size))
 
 
 def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[str]:
