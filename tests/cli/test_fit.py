@@ -9,9 +9,11 @@ import pytest
 
 import vramwise
 from vramwise.cli.main import main
+from vramwise.cli.screens.fit import runs_well
 from vramwise.estimation import estimate
 from vramwise.planner import catalog_fit, recorded_shapes
 from vramwise.planner.families import family_of, members
+from vramwise.planner.machine import machine_of
 
 KEYS = ("model", "task", "method", "quantization", "sequence_length", "micro_batch_size", "concurrency", "total_needed",
         "tokens_per_second", "verdict")  # fmt: skip
@@ -198,3 +200,16 @@ def test_what_cannot_lie_on_the_card_whole_and_a_second_of_one_description_take_
     assert not asked  # 46.7 billion weights, 4.8 bits and more each
     printed(capsys, *arguments, "pythia", "--params", "12b")
     assert {one["model"] for one in asked} == {"EleutherAI/pythia-12b"}
+
+
+@pytest.mark.parametrize("card", ["4060", "t4"])
+def test_what_is_ruled_out_by_its_bytes_does_not_run_whole(card):
+    """Weights as published, or a file with its shortest context beside what llama.cpp leaves free."""
+    machine = machine_of(gpu=card)
+    asked = catalog_fit.candidates(machine, tasks=("serve",), whole=True)
+    out = [model for model in asked.ids if not catalog_fit.may_run_well(model, machine)]
+    assert out
+    assert card != "4060" or "Qwen/Qwen3-14B-AWQ" in out  # published at 9.3 GiB
+    for model in out[:: max(1, len(out) // 8)]:
+        rows = catalog_fit.rows_of(model, machine, ("serve",), replays=False)
+        assert not (rows and runs_well(rows)), model

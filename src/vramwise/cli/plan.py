@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from collections.abc import Iterable
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     pools = read_inventory(args.inventory) if args.inventory is not None else []
     from vramwise.cli.screens.progress import Progress
 
+    gc.set_threshold(200_000, 50, 1_000)  # a search makes much and drops little of it
     progress = Progress("plan", 150, "scenarios")
     try:
         with recalled(scenario.model):

@@ -15,12 +15,16 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine
 from vramwise.planner.ways import Question, Way, best_of, tried
 from vramwise.records import record
+from vramwise.serving.common.constants import constant
 from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.weights import Layout, stage_weights
+from vramwise.serving.llama_cpp.fitting import LEAST_CONTEXT as SHORTEST_OF_A_FILE
 
 USEFUL_CONTEXT = 8192
 LEAST_CONTEXT = 1024
 _STEP = 256  # contexts are named in whole pages of both engines
+_F16_BYTES = 2
 POOLED, FILES = "vllm", "llama.cpp"
 PUBLISHED = "published"
 LOADED = "load"
@@ -105,13 +109,35 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
 
 
 def may_be_whole(model: Model, machine: Machine) -> bool:
-    """Whether weights of 4 bits or more may lie on the cards whole, by their bytes alone."""
-    if published_format(model) or not makes_text(model):
+    """Whether weights of 4 bits or more may lie on the cards whole, by bytes that there are in any case: the weights,
+    and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
+    if not makes_text(model):
         return True
-    widths = [one.bytes_per_parameter for one in PRECISIONS[:2]] if machine.runs_cuda_code else []
-    if any(width * model.num_parameters <= machine.room_bytes for width in widths):
-        return True
-    return any(bytes_on_the_card(model, name) <= machine.room_bytes for name in FILE_TYPES if name not in NARROW)
+    room = machine.room_bytes
+    if machine.runs_cuda_code:
+        widths = () if published_format(model) else (one.bytes_per_parameter for one in PRECISIONS[:2])
+        if any(width * model.num_parameters <= room for width in widths):
+            return True
+        if published_format(model) and _published_bytes(model) <= room:
+            return True
+    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + _least_cache_bytes(model)
+    return any(bytes_on_the_card(model, name) <= room for name in FILE_TYPES if name not in NARROW)
+
+
+@lru_cache(maxsize=512)
+def _published_bytes(model: Model) -> int:
+    """The weights as they were published, on one card."""
+    return sum(stage.total for stage in stage_weights(model, storage_of(model, "auto", None, None), Layout()))
+
+
+def _least_cache_bytes(model: Model) -> int:
+    """Keys and values of a file's shortest context, of layers that look at all of it; others are left out."""
+    caches = [cache for block in model.layers() for cache in block.caches]
+    values = sum(
+        cache.num_key_value_heads * (cache.key_head_dim + cache.value_head_dim)
+        for cache in caches if cache.kind == "full"
+    )  # fmt: skip
+    return values * _F16_BYTES * min(SHORTEST_OF_A_FILE, model_length(model))
 
 
 def best_serving(question: Question) -> Way | None:

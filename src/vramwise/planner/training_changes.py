@@ -136,9 +136,10 @@ def _of_activations(asked: Asked) -> Iterator[Change]:
     if settings.get("checkpointing") != "full":
         words, cost = "checkpointing full", "about 30 % more compute"
         yield Change(words, {"checkpointing": "full", "recompute": ()}, cost, Cost.TIME, flow)
-    batch, most = asked.scenario.train.micro_batch_size, asked.at_least("max_batch") if asked.is_short else None
-    smaller = most if most is not None and 1 <= most < batch else 1
+    batch = asked.scenario.train.micro_batch_size
     if batch > 1:
+        most = asked.at_least("max_batch") if asked.is_short else None
+        smaller = most if most is not None and 1 <= most < batch else 1
         words, cost = f"micro_batch_size {smaller}", "fewer tokens a step; accumulate gradients"
         yield Change(words, {"micro_batch_size": smaller}, cost, Cost.SMALLER_STEPS, flow)
     if asked.result.peak_phase == "evaluation" and settings.get("eval_batch_size") != 1:
