@@ -118,6 +118,7 @@ def write_tables(folder: Path, ranks: int, collectives: int, faults: Faults = CL
     from pyarrow import parquet
 
     from vramwise.utilization.job.folder import ABOUT, arrow_table
+    from vramwise.utilization.job.part import columns_of
     from vramwise.utilization.job.schema import SCHEMA, TABLES
 
     folder.mkdir(parents=True)
@@ -134,7 +135,7 @@ def write_tables(folder: Path, ranks: int, collectives: int, faults: Faults = CL
                 columns = {"trace": [trace] * len(calls["number"]), **calls}
                 found = arrow.table({name: arrow.array(columns[name], kind) for name, kind in fields.items()})
             else:
-                found = arrow_table(table, [{"trace": trace, **row} for row in rows.get(table, [])])
+                found = arrow_table(table, columns_of([{"trace": trace, **row} for row in rows.get(table, [])]))
             parquet.write_table(found, part / f"{table}.parquet")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from made_jobs import job
 from made_traces import ADD, ALL_REDUCE, GEMM, document, launch, on_gpu, step, text
 
 from vramwise.cli.main import main
@@ -83,6 +84,18 @@ def test_the_path_crosses_to_the_rank_that_arrives_last(tmp_path):
     assert saves(path, "communication") == 50
     assert saves(path, "compute") == 470 - 92 - 10 - 50  # the second launch, latency and transfer are left
     assert path["ranks"]["1"] > 300
+
+
+def test_the_path_crosses_within_a_group_of_few_ranks(tmp_path):
+    """Two groups of two; clocks differ by seconds. Rank 1 is late: rank 0 waits for it, the other group does not."""
+    traces = job(4, steps=1, group_size=2, late={1: 500})
+    for number, trace in enumerate(traces):
+        (tmp_path / f"rank{number}.json").write_bytes(text(trace))
+    path = critical_path_of([read_trace(file) for file in trace_files([str(tmp_path)])])
+    assert path["matched_collectives"] == 2
+    assert saves(path, "communication") == 50  # the transfer alone, none of the waiting
+    assert path["length_us"] == 10_000
+    assert path["ranks"]["1"] > 4500
 
 
 def test_a_call_that_synchronizes_waits_for_the_gpu(tmp_path):

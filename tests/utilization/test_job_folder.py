@@ -133,10 +133,10 @@ def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
     (out / "job.json").write_text('{"schema": 99}', "utf-8")
     capsys.readouterr()
     assert main(["profile", str(out)]) == 4
-    assert "its tables have schema 99, expected 1" in capsys.readouterr().err
-    (out / "job.json").write_text('{"schema": 1}', "utf-8")
+    assert "its tables have schema 99, expected 2" in capsys.readouterr().err
+    (out / "job.json").write_text('{"schema": 2}', "utf-8")
     steps = next((out / "parts").glob("*/steps.parquet"))
-    write_table(arrow_table("steps", [{"trace": "a", "step": 1}]), steps)
+    write_table(arrow_table("steps", {"trace": ["a"], "step": [1]}), steps)
     with pytest.raises(SourceError, match=r"damaged tables \(steps.start_ns without a value\)"):
         answer_of(JobFolder(out))
     steps.write_bytes(steps.read_bytes()[:100])
@@ -209,8 +209,36 @@ def test_a_rank_whose_trace_is_gone_has_the_figures_of_its_tables(traces, tmp_pa
     assert found["kernels"][0]["sum_ms"] == found["compute_ms"]
     assert main(["profile", str(out), "--rank", "1"]) == 0
     assert "by its tables: there is no file" in capsys.readouterr().out
-    assert main(["profile", str(out), "--rank", "1", "--critical-path"]) == 2
-    assert "--critical-path needs the trace of rank 1" in capsys.readouterr().err
+    assert main(["profile", str(out), "--rank", "1", "--critical-path"]) == 0
+    assert "critical path   ProfilerStep#1, 10.00 ms: rank 1 10.00 ms" in capsys.readouterr().out
+    assert main(["profile", str(out), "--rank", "1", "--compat", "hta"]) == 2
+    assert "--compat needs the trace of rank 1" in capsys.readouterr().err
+
+
+RUN = "llama-3-8b --gpu a100-sxm-80gb --examples-per-second 3 --sequence-length 2048 -n 8 --reference 3300"
+
+
+@pytest.mark.parametrize("step", ["", "2", "ProfilerStep#0"])
+def test_the_path_and_the_ways_are_those_of_the_traces_though_they_are_gone(traces, tmp_path, step, capsys):
+    flags = [f"--critical-path={step}" if step else "--critical-path", "--run", RUN]
+    by_traces = asked(capsys, traces, *flags)
+    by_tables = asked(capsys, traces, "-o", tmp_path / "out", *flags)
+    shutil.rmtree(traces)
+    again = asked(capsys, tmp_path / "out", *flags)
+    for said in ("critical_path", "ways"):
+        assert again[said] == by_tables[said] == by_traces[said]
+    assert again["critical_path"]["matched_collectives"] == 2  # one of each group of four
+    assert main(["profile", str(tmp_path / "out"), *flags]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "what is hidden saves nothing" in printed
+    assert "throughput of 3,300 tokens/s/GPU 23.27 %" in printed
+
+
+@pytest.mark.parametrize("flags", [("--compat", "hta"), ("--definitions",), ("--plot", "a.svg"), ("--memory",)])
+def test_what_a_jobs_tables_do_not_hold_is_said(traces, tmp_path, flags, capsys):
+    assert main(["profile", str(traces), "-o", str(tmp_path / "out"), *flags]) == 2
+    assert f"{flags[0]}: a job is answered from its tables, add --rank R" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_two_runs_differ_by_parts_that_add_up(tmp_path, capsys):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from vramwise.cli.main import main
 from vramwise.utilization.profiler.analysis import analyse, rank_labels
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
@@ -117,3 +118,15 @@ def test_identities(figures):
         causes = found[rank]["idle_causes"]
         parts = ("cpu_late", "launch_latency", "waiting", "unknown")
         assert sum(causes[f"{part}_us"] for part in parts) == pytest.approx(causes["idle_us"], abs=TOLERANCE_US)
+
+
+@pytest.mark.parametrize("trace", ["v100_allreduce2020_rank1of2.json.gz", "h100_qwen05b_infer.json.gz", "sampled128"])
+def test_the_critical_path_of_a_trace_is_that_of_its_tables(tmp_path, trace, capsys):
+    pytest.importorskip("duckdb")
+    flags = ["--critical-path", "--json"]
+    assert main(["profile", str(TRACES / trace), *flags]) == 0
+    by_trace = json.loads(capsys.readouterr().out)["critical_path"]
+    assert main(["profile", str(TRACES / trace), "-o", str(tmp_path / "out"), *flags]) == 0
+    assert json.loads(capsys.readouterr().out)["critical_path"] == by_trace
+    kept = sum(each.stat().st_size for each in (tmp_path / "out").rglob("*.parquet"))
+    assert kept < 400_000  # some kilobytes for each megabyte: the first is 53.7 MB

@@ -16,12 +16,13 @@ from vramwise.cli.profile_job import (
     job_folder,
     job_of,
     not_read,
+    refuse_what_needs_traces,
     run_job,
     run_rank,
     trace_of,
 )
 from vramwise.cli.profile_ways import HELP as RUN_HELP
-from vramwise.cli.profile_ways import way_lines, ways_of
+from vramwise.cli.profile_ways import times_of_traces, way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import write_file
 
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
             return run(args)
     if (folder := job_folder(args)) is not None:
         if args.out is not None:
+            refuse_what_needs_traces(args)
             fill(folder, args)
             if args.shard is not None:
                 return 0
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if args.critical_path is not None:
         answer["critical_path"] = critical_path_of(recordings, args.critical_path)
     if args.run is not None:
-        answer["ways"] = ways_of(answer, args.run)
+        answer["ways"] = ways_of(times_of_traces(answer), args.run)
     if args.plot:
         from vramwise.utilization.profiler.picture import picture
 

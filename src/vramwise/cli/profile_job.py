@@ -9,6 +9,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
 
 if TYPE_CHECKING:
@@ -66,19 +67,56 @@ def is_for_once(args: argparse.Namespace) -> bool:
 
 def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
     """Answer from the folder of a job."""
+    refuse_what_needs_traces(args)
     if args.sql is not None:
         return _asked(folder, args)
     from vramwise.utilization.job.answer import answer_of
-    from vramwise.utilization.job.schema import SCHEMA
 
-    answer = answer_of(folder)
+    found = {"job": answer_of(folder), **_of_tables(folder, args)}
     if args.json:
-        print(json.dumps({"schema": SCHEMA, "job": answer}, indent=1, allow_nan=False, ensure_ascii=False))
-        return 0
+        return _print_json(found)
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile_job import job_lines
+    from vramwise.cli.screens.profile_path import path_lines
 
-    show(job_lines(answer))
+    show([*job_lines(found["job"]), *path_lines(found.get("critical_path")), *way_lines(found.get("ways"))])
+    return 0
+
+
+NOT_IN_TABLES = ("compat", "plot", "definitions", "memory")
+
+
+def refuse_what_needs_traces(args: argparse.Namespace) -> None:
+    """Raises UsageError for what tables do not hold, where they are to answer."""
+    if args.rank is None:
+        for flag in (*NOT_IN_TABLES, "steps"):
+            if getattr(args, flag):
+                raise UsageError(
+                    f"--{flag}: a job is answered from its tables, add --rank R (or name that rank's trace)"
+                )
+
+
+def _of_tables(folder: JobFolder, args: argparse.Namespace) -> dict[str, Any]:
+    """The critical path and the ways of stating utilization, where they are asked for."""
+    from vramwise.utilization.job.answer import times_of
+    from vramwise.utilization.job.path import job_path
+    from vramwise.utilization.job.tables import tables_of
+
+    found: dict[str, Any] = {}
+    if args.critical_path is None and args.run is None:
+        return found
+    with tables_of(folder) as tables:
+        if args.critical_path is not None:
+            found["critical_path"] = job_path(tables, args.critical_path, args.rank)
+        if args.run is not None:
+            found["ways"] = ways_of(times_of(tables, args.rank), args.run)
+    return found
+
+
+def _print_json(found: dict[str, Any]) -> int:
+    from vramwise.utilization.job.schema import SCHEMA
+
+    print(json.dumps({"schema": SCHEMA, **found}, indent=1, allow_nan=False, ensure_ascii=False))
     return 0
 
 
@@ -91,17 +129,18 @@ def not_read(failed: Sequence[str]) -> str:
 def job_of(recordings: Sequence[Recording]) -> dict[str, Any] | None:
     """The whole job of traces that were just read; None without the extra `scale`."""
     from vramwise.utilization.job.answer import job_answer
+    from vramwise.utilization.job.folder import arrow_table
     from vramwise.utilization.job.part import part_of
     from vramwise.utilization.job.schema import TABLES
     from vramwise.utilization.job.tables import tables_in_memory
 
     if any(find_spec(name) is None for name in ("duckdb", "pyarrow")):
         return None
-    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in TABLES}
+    parts: dict[str, list[Any]] = {table: [] for table in TABLES}
     for recording in recordings:
-        for table, found in part_of(recording).items():
-            rows[table] += found
-    with tables_in_memory(rows) as tables:
+        for table, found in part_of(recording):
+            parts[table].append(arrow_table(table, found))
+    with tables_in_memory(parts) as tables:
         return job_answer(tables)
 
 
@@ -119,23 +158,23 @@ def trace_of(folder: JobFolder, rank: str) -> str:
 def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
     """One rank by its tables alone: its trace is no longer there."""
     from vramwise.utilization.job.one_rank import rank_answer
-    from vramwise.utilization.job.schema import SCHEMA
     from vramwise.utilization.job.tables import tables_of
 
-    for flag, given in (("--critical-path", args.critical_path), ("--run", args.run), ("--compat", args.compat),
-                        ("--plot", args.plot), ("--definitions", args.definitions or None)):  # fmt: skip
-        if given is not None:
-            raise UsageError(f"{flag} needs the trace of rank {clipped(args.rank)}, and there is no such file any more")
+    for flag in NOT_IN_TABLES:
+        if getattr(args, flag):
+            raise UsageError(
+                f"--{flag} needs the trace of rank {clipped(args.rank)}, and there is no such file any more"
+            )
     with tables_of(folder) as tables:
         answer = rank_answer(tables, args.rank, args.top)
+    also = _of_tables(folder, args)
     if args.json:
-        found = {"schema": SCHEMA, "tables": {args.rank: answer}}
-        print(json.dumps(found, indent=1, allow_nan=False, ensure_ascii=False))
-        return 0
+        return _print_json({"tables": {args.rank: answer}, **also})
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile_job import rank_lines
+    from vramwise.cli.screens.profile_path import path_lines
 
-    show(rank_lines(args.rank, answer))
+    show([*rank_lines(args.rank, answer), *path_lines(also.get("critical_path")), *way_lines(also.get("ways"))])
     return 0
 
 

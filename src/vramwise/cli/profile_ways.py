@@ -26,8 +26,11 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"--run: {clipped(message, 300)}")
 
 
-def ways_of(answer: Mapping[str, Any], run: str) -> dict[str, Any]:
-    """Each way with its percentage; None where the trace or the run does not say. Raises UsageError."""
+def ways_of(times: Mapping[str, Any], run: str) -> dict[str, Any]:
+    """Each way with its percentage; None where the trace or the run does not say. Raises UsageError.
+
+    `times`: how many `ranks`, and `busy`, `compute` and `span` of them together, in any one unit.
+    """
     from vramwise.cli import mfu
     from vramwise.cli.mfu_answers import training_answer
     from vramwise.cli.mfu_question import question_of
@@ -42,15 +45,20 @@ def ways_of(answer: Mapping[str, Any], run: str) -> dict[str, Any]:
     if args.task != "train" or args.measure_peak or args.deepspeed_config:
         raise UsageError("--run: a training run is stated, as `vramwise mfu MODEL --tokens-per-second X` has it")
     said = training_answer(question_of(args), args)
-    ranks = [one["classified"] for one in answer["ranks"].values() if one["all_events"]["gpu_events"]]
-    span = sum(one["span_us"] for one in ranks)
-    shares = {key: 100 * sum(one[f"{key}_us"] for one in ranks) / span if span else None for key in ("busy", "compute")}
+    span = times["span"]
+    shares = {key: 100 * times[key] / span if span else None for key in ("busy", "compute")}
     return {
         "flops": {"mfu_pct": said.get("mfu_pct", said.get("utilization_pct")), "hfu_pct": said.get("hfu_pct"),
                   "tflops_per_gpu": said.get("tflops_per_gpu"), "peak_tflops": said["peak_tflops"]},
         "throughput": said.get("reference"),
-        "trace": {"busy_pct": shares["busy"], "compute_pct": shares["compute"], "ranks": len(ranks)},
+        "trace": {"busy_pct": shares["busy"], "compute_pct": shares["compute"], "ranks": times["ranks"]},
     }  # fmt: skip
+
+
+def times_of_traces(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The times of traces that were just analysed, for `ways_of`."""
+    ranks = [one["classified"] for one in answer["ranks"].values() if one["all_events"]["gpu_events"]]
+    return {"ranks": len(ranks), **{key: sum(one[f"{key}_us"] for one in ranks) for key in ("busy", "compute", "span")}}
 
 
 def way_lines(ways: Mapping[str, Any] | None) -> list[Line]:

@@ -50,6 +50,17 @@ def job_answer(tables: Tables) -> dict[str, Any]:
     }
 
 
+def times_of(tables: Tables, rank: str | None = None) -> dict[str, Any]:
+    """How many ranks, and nanoseconds of their windows in all: `span`, `busy` and `compute`; of one rank alone."""
+    (found,) = tables.rows(
+        """SELECT count(*) AS ranks, coalesce(sum(span_ns), 0)::BIGINT AS span,
+                  coalesce(sum(span_ns - idle_ns), 0)::BIGINT AS busy, coalesce(sum(compute_ns), 0)::BIGINT AS compute
+           FROM ranks WHERE coalesce(rank = $1, true)""",
+        rank,
+    )
+    return found
+
+
 def _shares(ranks: list[dict[str, Any]], names: tuple[str, ...], of: str) -> dict[str, float]:
     whole = sum(row[of] for row in ranks)
     return {name: round(sum(row[f"{name}_ns"] for row in ranks) / whole, 6) if whole else 0.0 for name in names}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from vramwise.clusters import share
 from vramwise.errors import SourceError
 from vramwise.processes import begin_process, end_processes
-from vramwise.utilization.job.folder import JobFolder, Stamp, parquet_of, stamp_of
-from vramwise.utilization.job.part import Rows, part_of
+from vramwise.utilization.job.folder import JobFolder, Stamp, arrow_table, parquet_of, stamp_of
+from vramwise.utilization.job.part import events_of, part_of
 from vramwise.utilization.job.schema import TABLES
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import in_file
@@ -43,16 +44,17 @@ class Read(NamedTuple):
 
 def read_part(trace: str, *, partial: bool = False) -> Read:
     """Read one trace; nothing is written."""
-    tables: dict[str, Rows] = {name: [] for name in TABLES}
+    tables: dict[str, list[Any]] = {name: [] for name in TABLES}
     try:
         files = in_file(trace)
         stamp = stamp_of(trace)  # before it is read: what changes meanwhile is read again
         for file in files:
-            for table, rows in part_of(read_trace(file, partial=partial)).items():
-                tables[table] += rows
+            recording = read_trace(file, partial=partial)
+            for table, columns in chain(part_of(recording), events_of(recording)):
+                tables[table].append(arrow_table(table, columns))
+        return Read(stamp, {table: parquet_of(tables.pop(table)) for table in TABLES})
     except (SourceError, OSError, MemoryError) as problem:
         return Read({}, {}, str(problem) or "more memory than there is")
-    return Read(stamp, {table: parquet_of(table, rows) for table, rows in tables.items()})
 
 
 def map_trace(trace: str, out: str, *, partial: bool = False) -> Done:

@@ -1,13 +1,14 @@
-"""What is kept of one trace: the rows of `schema.TABLES`, a few kilobytes for each megabyte that was read."""
+"""What is kept of one trace: the columns of `schema.TABLES`, some kilobytes for each megabyte that was read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.utilization.profiler import intervals
-from vramwise.utilization.profiler.collectives import Collective, collectives
+from vramwise.utilization.profiler.collectives import collectives
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, Decomposition, decompose
 from vramwise.utilization.profiler.kernels import kernel, own_class
 from vramwise.utilization.profiler.launches import idle_gaps, launch_times
@@ -19,33 +20,76 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Integers
     from vramwise.utilization.profiler.recording import GpuEvents, Recording
 
-Rows = list[dict[str, Any]]
+Columns = Mapping[str, Any]
+"""The values of each column: a list, an array of NumPy or Named; all are equally long."""
 OUTSIDE = -1
 """The step of what no step launched."""
+STEP_PARTS = ("gpu_events", "span_ns", "compute_ns", "exposed_communication_ns", "copies_ns", "idle_ns")
 CAUSES = ("cpu_late", "launch_latency", "waiting", "unknown")
 CLASSES = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
 _HOST_IN_NAME = re.compile(r"([A-Za-z][\w.-]*)_\d+\.\d+(?:\.\d+)?\.pt\.trace\.json")
 """`tensorboard_trace_handler` of torch names its files HOST_PID.TIME.pt.trace.json."""
 
 
-def part_of(recording: Recording) -> dict[str, Rows]:
-    """The rows of every table; those of a trace without GPU events say only that it is there."""
+class Named(NamedTuple):
+    """A column of text of which few differ: their places among the different ones."""
+
+    places: Integers
+    names: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+def part_of(recording: Recording) -> Iterator[tuple[str, Columns]]:
+    """The columns of each small table; those of a trace without GPU events say only that it is there."""
     events = recording.on_gpu
     launched = launch_times(events, recording.calls)
     classes = _classes(recording, events)
     steps = _Steps(recording)
     whole = decompose(events, classes)
-    gaps = _gap_rows(events, launched, steps) if len(events) else []
-    tables = {
-        "traces": [_about(recording) | _parts(whole) | _idle(gaps) | {"communication_ns": whole.comm}],
-        "steps": _step_rows(events, classes, steps, launched),
-        "gaps": gaps,
-        "kernels": _kernel_rows(recording, events),
-        "collectives": _collective_rows(recording, events, classes, steps),
-        "memory": _memory_rows(recording, steps),
-    }
-    name = recording.file
-    return {table: [{"trace": name, **row} for row in rows] for table, rows in tables.items()}
+    gaps = _gap_columns(events, launched, steps) if len(events) else {}
+    about = _about(recording) | _parts(whole) | _idle(gaps) | {"communication_ns": whole.comm}
+    yield "traces", _of(recording, {name: [value] for name, value in about.items()})
+    yield "steps", _of(recording, _step_columns(events, classes, steps, launched))
+    yield "gaps", _of(recording, gaps)
+    yield "kernels", _of(recording, _kernel_columns(recording, events))
+    yield "collectives", _of(recording, _collective_columns(recording, classes, steps))
+    yield "memory", _of(recording, columns_of(_memory_rows(recording, steps)))
+
+
+def events_of(recording: Recording) -> Iterator[tuple[str, Columns]]:
+    """The columns of the large tables: every GPU event and call, for questions about what held up what."""
+    import numpy as np
+
+    gpu, calls = recording.on_gpu, recording.calls
+    launched = launch_times(gpu, calls)
+    order = np.argsort(gpu.start, kind="stable")
+    yield "events", _of(recording, {
+        "number": np.arange(len(order)), "name": Named(gpu.name[order], recording.names),
+        "device": gpu.device[order], "stream": gpu.stream[order],
+        "correlation": gpu.correlation[order], "start_ns": gpu.start[order], "duration_ns": gpu.duration[order],
+        "launched_ns": np.where(launched == ABSENT, gpu.start, launched)[order],
+    })  # fmt: skip
+    order = np.argsort(calls.start, kind="stable")
+    yield "cpu_calls", _of(recording, {
+        "number": np.arange(len(order)), "name": Named(calls.name[order], recording.names),
+        "correlation": calls.correlation[order],
+        "start_ns": calls.start[order], "duration_ns": calls.duration[order],
+    })  # fmt: skip
+
+
+def _of(recording: Recording, columns: Columns) -> Columns:
+    """With the name of the trace in every row."""
+    import numpy as np
+
+    count = len(next(iter(columns.values()), ()))
+    return {"trace": Named(np.zeros(count, dtype=np.int64), (recording.file,)), **columns}
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Rows as columns, without a value where a row has none."""
+    return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
 
 
 class _Steps:
@@ -98,8 +142,11 @@ def _parts(of: Decomposition) -> dict[str, int]:
     }
 
 
-def _idle(gaps: Rows) -> dict[str, int]:
-    return {f"{cause}_ns": sum(row["ns"] for row in gaps if row["cause"] == cause) for cause in CAUSES}
+def _idle(gaps: Columns) -> dict[str, int]:
+    sums = dict.fromkeys(CAUSES, 0)
+    for cause, lasted in zip(gaps.get("cause", ()), gaps.get("ns", ()), strict=True):
+        sums[cause] += int(lasted)
+    return {f"{cause}_ns": total for cause, total in sums.items()}
 
 
 def _classes(recording: Recording, events: GpuEvents) -> Integers:
@@ -108,40 +155,45 @@ def _classes(recording: Recording, events: GpuEvents) -> Integers:
     return np.array([own_class(name) for name in recording.names] or [COMPUTE], dtype=np.int64)[events.name]
 
 
-def _step_rows(events: GpuEvents, classes: Integers, steps: _Steps, launched: Integers) -> Rows:
+def _step_columns(events: GpuEvents, classes: Integers, steps: _Steps, launched: Integers) -> Columns:
     import numpy as np
 
     of = steps.of(launched)
     order = np.argsort(of, kind="stable")  # once: looking through all events for each step would take its square
     begins, ends = (np.searchsorted(of[order], steps.numbers, side=side) for side in ("left", "right"))
-    rows = []
-    for number, mark, begin, end in zip(steps.numbers, steps.marks, begins, ends, strict=True):
+    parts = np.zeros((len(STEP_PARTS), len(steps.marks)), dtype=np.int64)
+    for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         inside = order[begin:end]
-        parts = _parts(decompose(events.where(inside), classes[inside]))
-        del parts["other_ns"]
-        rows.append({"step": number, "name": mark.name, "start_ns": mark.start, "cpu_ns": mark.duration, **parts})
-    return rows
+        found = _parts(decompose(events.where(inside), classes[inside]))
+        parts[:, place] = [found[name] for name in STEP_PARTS]
+    return {
+        "step": steps.numbers,
+        "name": [mark.name for mark in steps.marks],
+        "start_ns": [mark.start for mark in steps.marks],
+        "cpu_ns": [mark.duration for mark in steps.marks],
+        **dict(zip(STEP_PARTS, parts, strict=True)),
+    }
 
 
-def _gap_rows(events: GpuEvents, launched: Integers, steps: _Steps) -> Rows:
+def _gap_columns(events: GpuEvents, launched: Integers, steps: _Steps) -> Columns:
     import numpy as np
 
     gaps = idle_gaps(events, launched)
     of = steps.of(gaps.launched)
-    rows = []
+    found: dict[str, list[Any]] = {"cause": [], "step": [], "count": [], "ns": []}
     for cause in CAUSES:
         lasted = getattr(gaps, cause)
         some = lasted > 0
-        found, place = np.unique(of[some], return_inverse=True)
-        sums = np.zeros(len(found), dtype=np.int64)
+        numbers, place = np.unique(of[some], return_inverse=True)
+        sums = np.zeros(len(numbers), dtype=np.int64)
         np.add.at(sums, place, lasted[some])
-        counts = np.bincount(place, minlength=len(found))
-        for step, count, total in zip(found.tolist(), counts.tolist(), sums.tolist(), strict=True):
-            rows.append({"cause": cause, "step": step, "count": count, "ns": total})
-    return rows
+        found["cause"] += [cause] * len(numbers)
+        for name, values in (("step", numbers), ("count", np.bincount(place, minlength=len(numbers))), ("ns", sums)):
+            found[name] += values.tolist()
+    return found
 
 
-def _kernel_rows(recording: Recording, events: GpuEvents) -> Rows:
+def _kernel_columns(recording: Recording, events: GpuEvents) -> Columns:
     import numpy as np
 
     rows = []
@@ -154,41 +206,35 @@ def _kernel_rows(recording: Recording, events: GpuEvents) -> Rows:
         category = "memory copies and sets" if place in copies else kernel(name).category
         numbers = {"count": int(counts[place]), "ns": int(times[place])}
         rows.append({"name": name, "class": what, "category": category, **numbers})
-    return rows
+    return columns_of(rows)
 
 
-def _collective_rows(recording: Recording, events: GpuEvents, classes: Integers, steps: _Steps) -> Rows:
+def _collective_columns(recording: Recording, classes: Integers, steps: _Steps) -> Columns:
     import numpy as np
 
     found = collectives(recording, recording.gpu)
     if not found:
-        return []
+        return {}
     sequenced = all(one.sequence is not None for one in found)
     numbers = {one.row: key[-1] for key, one in keyed(found, sequenced).items()}
+    found = [one for one in found if one.row in numbers]
+    events = recording.on_gpu
     compute = intervals.union(events.start[classes == COMPUTE], events.end[classes == COMPUTE])
     chosen = np.array([one.row for one in found], dtype=np.int64)
     launched = launch_times(recording.gpu.where(chosen), recording.calls)
     start, end = recording.gpu.start[chosen], recording.gpu.end[chosen]
-    of = steps.of(np.where(launched == ABSENT, start, launched)).tolist()
-    exposed = (end - start - (_covered(compute, end) - _covered(compute, start))).tolist()
-    return [
-        _collective_row(one, numbers[one.row], sequenced) | {"step": step, "exposed_ns": alone}
-        for one, step, alone in zip(found, of, exposed, strict=True)
-        if one.row in numbers
-    ]
-
-
-def _collective_row(one: Collective, number: int, sequenced: bool) -> dict[str, Any]:
     return {
-        "group": one.group,
-        "members": one.members,
-        "group_size": one.group_size,
-        "kind": one.kind,
-        "number": number,
-        "sequenced": sequenced,
-        "start_ns": one.start,
-        "duration_ns": one.duration,
-        "bytes": one.num_bytes,
+        "step": steps.of(np.where(launched == ABSENT, start, launched)),
+        "group": [one.group for one in found],
+        "members": [one.members for one in found],
+        "group_size": [one.group_size for one in found],
+        "kind": [one.kind for one in found],
+        "number": [numbers[one.row] for one in found],
+        "sequenced": [sequenced] * len(found),
+        "start_ns": start,
+        "duration_ns": end - start,
+        "exposed_ns": end - start - (_covered(compute, end) - _covered(compute, start)),
+        "bytes": [one.num_bytes for one in found],
     }
 
 
@@ -204,8 +250,8 @@ def _covered(spans: intervals.Spans, times: Integers) -> Integers:
     return covered
 
 
-def _memory_rows(recording: Recording, steps: _Steps) -> Rows:
-    rows = []
+def _memory_rows(recording: Recording, steps: _Steps) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for timeline in recording.memory:
         if timeline.allocated is None:
             continue

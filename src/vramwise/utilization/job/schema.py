@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 TEXT, WHOLE, YES_NO = "string", "int64", "bool"
 
@@ -31,11 +31,20 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "bytes": WHOLE,
     },
     "memory": {"trace": TEXT, "device": TEXT, "allocated_bytes": WHOLE, "reserved_bytes": WHOLE, "step": TEXT},
+    "events": {
+        "trace": TEXT, "number": WHOLE, "name": TEXT, "device": WHOLE, "stream": WHOLE, "correlation": WHOLE,
+        "start_ns": WHOLE, "duration_ns": WHOLE, "launched_ns": WHOLE,
+    },
+    "cpu_calls": {
+        "trace": TEXT, "number": WHOLE, "name": TEXT, "correlation": WHOLE, "start_ns": WHOLE, "duration_ns": WHOLE,
+    },
 }  # fmt: skip
 """Columns by table. `step` is the number in a step's name, -1 outside of any; a trace without steps has none.
 
 `traces`: the decomposition of the whole window, with `idle_ns` by cause. `steps`: of what each step launched.
 `gaps`: idle time by cause and by the step that launched the event which ended it. `collectives`: `number` is the
 sequence number (`sequenced`), else the place among those of one group and kind; `exposed_ns` is what ran under no
-compute. `memory`: the highest of a device, and the step in which it was allocated.
+compute. `memory`: the highest of a device, and the step in which it was allocated. `events` (kernels, copies, memory
+sets) and `cpu_calls` (launches and others with a correlation id) are what a critical path is found in; `launched_ns` is
+when the call began that launched an event, without one when the event did; -1 for what the trace does not say.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.utilization.job.folder import JobFolder, arrow_table, imported
-from vramwise.utilization.job.part import Rows
 from vramwise.utilization.job.schema import TABLES, TEXT, WHOLE, YES_NO
 
 SQL_TYPES: Final = {TEXT: "TEXT", WHOLE: "BIGINT", YES_NO: "BOOLEAN"}
@@ -149,10 +148,9 @@ def tables_of(folder: JobFolder) -> Iterator[Tables]:
         raise SourceError(f"{clipped(str(folder.path), 200)}: no trace was read into this folder yet")
     with _connected(allowed=where) as connection:
         try:
-            for table, columns in TABLES.items():
-                names = ", ".join(f'"{name}"::{SQL_TYPES[kind]} AS "{name}"' for name, kind in columns.items())
+            for table in TABLES:
                 path = str(Path(where, "*", f"{table}.parquet")).replace("'", "''")
-                connection.execute(f"CREATE VIEW {table} AS SELECT {names} FROM read_parquet('{path}')")
+                connection.execute(f"CREATE VIEW {table} AS SELECT {_typed(table)} FROM read_parquet('{path}')")
             tables = Tables(connection)
             tables.match()
             if lacking := tables.lacking():
@@ -163,12 +161,19 @@ def tables_of(folder: JobFolder) -> Iterator[Tables]:
             raise SourceError(f"{clipped(str(folder.path), 200)}: damaged tables ({why})") from None
 
 
+def _typed(table: str) -> str:
+    """The columns of a table with their types, whatever types they are given in."""
+    return ", ".join(f'"{name}"::{SQL_TYPES[kind]} AS "{name}"' for name, kind in TABLES[table].items())
+
+
 @contextmanager
-def tables_in_memory(parts: Mapping[str, Rows]) -> Iterator[Tables]:
-    """The same of rows that were just read."""
+def tables_in_memory(parts: Mapping[str, Sequence[Any]]) -> Iterator[Tables]:
+    """The same of tables of pyarrow that were just made; what is not given is empty."""
+    arrow = imported("pyarrow")
     with _connected(allowed=None) as connection:
         for table in TABLES:
-            connection.register(table, arrow_table(table, parts[table]))
+            connection.register(f"{table}_given", arrow.concat_tables(parts.get(table) or [arrow_table(table, {})]))
+            connection.execute(f"CREATE VIEW {table} AS SELECT {_typed(table)} FROM {table}_given")
         tables = Tables(connection)
         tables.match()
         yield tables

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import collective_table, collectives
-from vramwise.utilization.profiler.critical_path import critical_path
+from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
 from vramwise.utilization.profiler.launches import among, idle_causes, launch_times, orphans
 from vramwise.utilization.profiler.memory_figures import memory_figures
+from vramwise.utilization.profiler.observed import observed, step_lengths
 from vramwise.utilization.profiler.ranks import across
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
@@ -32,7 +33,7 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
     labels = rank_labels(recordings)
     ranks = {label: rank_figures(recording, top=top) for label, recording in zip(labels, recordings, strict=True)}
     found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
-    first = {recording.named_rank or str(place) for place, recording in enumerate(recordings)}  # no second traces
+    first = _ranks_named(recordings)
     together = across(
         {label: each for label, each in found.items() if label in first and len(ranks[label]["all_events"]) > 1}
     )
@@ -40,8 +41,17 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
 
 
 def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[str, Any] | None:
-    """The critical path of one step through all ranks, as `--critical-path --json` has it."""
-    return critical_path(dict(zip(rank_labels(recordings), recordings, strict=True)), step)
+    """The critical path of one step through all ranks, as `--critical-path --json` has it.
+
+    `step`: its name or number; the one of median length without. None without GPU events. Raises UsageError.
+    """
+    labelled = zip(rank_labels(recordings), recordings, strict=True)
+    first = _ranks_named(recordings)
+    used = {label: one for label, one in labelled if label in first and len(one.on_gpu)}
+    if not used:
+        return None
+    name = chosen_step(step_lengths(next(iter(used.values()))), step)
+    return critical_path(name, {label: observed(one, name) for label, one in used.items()})
 
 
 def rank_labels(recordings: Sequence[Recording]) -> list[str]:
@@ -51,6 +61,11 @@ def rank_labels(recordings: Sequence[Recording]) -> list[str]:
         rank = recording.named_rank or str(place)
         labels.append(rank if rank not in labels else f"{rank} ({recording.file})")
     return labels
+
+
+def _ranks_named(recordings: Sequence[Recording]) -> set[str]:
+    """The labels of ranks, without those of their second traces."""
+    return {recording.named_rank or str(place) for place, recording in enumerate(recordings)}
 
 
 def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, Any]:

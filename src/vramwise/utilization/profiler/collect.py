@@ -67,10 +67,16 @@ class _Columns:
         return len(self.cells) // self.count
 
     def arrays(self) -> list[Any]:
+        """Each column by itself; the rows are gone then, so that a trace is not held twice."""
         import numpy as np
 
-        cells = np.array(self.cells, dtype=np.int64).reshape(-1, self.count)
-        return [np.ascontiguousarray(cells[:, i]) for i in range(self.count)]
+        cells = np.frombuffer(self.cells or array("q", [0] * self.count), dtype=np.int64).reshape(-1, self.count)
+        cells = cells[: len(self)]
+        columns = [np.ascontiguousarray(cells[:, i]) for i in range(self.count)]
+        del cells
+        self.cells = array("q")
+        self.append = self.cells.extend
+        return columns
 
 
 class TakesMemory(Protocol):

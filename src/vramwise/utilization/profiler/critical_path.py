@@ -5,8 +5,9 @@ Every call and GPU event has two points in time, its start and its end, and each
 - a call for the call before it on the CPU, one that synchronizes also for the GPU event that ended before it did;
 - a kernel for the event before it on its stream, for its launch (by correlation id), and, where neither explains when
   it began, for the event of another stream that had ended last: waits between streams are not in a trace;
-- the end of a collective for the arrival of all its ranks (matched as `ranks.across` does), so that its transfer counts
-  from the last of them. Clocks of different machines are set by the ends of common collectives.
+- the end of a collective for the arrival of all its ranks (matched as `ranks.across` does, also of a group of few of
+  them), so that its transfer counts from the last. Clocks of different machines are set by the ends of collectives
+  that two of them have in common, from rank to rank where the first has none with all.
 
 With its waits every point lies where it was observed. Shorten a part, and the longest path through the same waits says
 when the step would end: what is hidden behind something else saves nothing.
@@ -16,22 +17,19 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.errors import UsageError, clipped
-from vramwise.utilization.profiler.collectives import collectives
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, percent
 from vramwise.utilization.profiler.kernels import own_class
-from vramwise.utilization.profiler.launches import launch_times
-from vramwise.utilization.profiler.ranks import Key, keyed
-from vramwise.utilization.profiler.recording import ABSENT, STREAM_ONLY
-from vramwise.utilization.profiler.steps import cpu_steps
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import Recording
+    from vramwise.utilization.profiler.observed import Observed
+    from vramwise.utilization.profiler.ranks import Key
 
 PARTS = ("compute", "communication", "copies", "other", "CPU", "launch latency", "waiting")
 CPU, LAUNCH, WAITING = 4, 5, 6
@@ -43,6 +41,10 @@ BACK_TO_BACK_NS = 10_000
 MOST_POINTS = 4_000_000
 TOP_NAMES = 5
 WHOLE = "whole trace"
+Calls = dict[int, tuple[int, int, bool]]
+"""By correlation id: the points of a call's start and end, and whether it waits for the GPU."""
+Events = dict[tuple[int, int], tuple[int, int, str]]
+"""By start and duration: the points of a GPU event's start and end, and its name."""
 
 
 class Wait(NamedTuple):
@@ -100,27 +102,16 @@ class Graph:
         return found[::-1]
 
 
-class _Rank(NamedTuple):
-    """One rank's step in a graph: its first point, and start, end and facts of its collectives by what matches them."""
-
-    label: str
-    collectives: dict[Key, tuple[int, int, str]]
-
-
-def critical_path(recordings: Mapping[str, Recording], step: str = "") -> dict[str, Any] | None:
-    """The path of one step, named or the one of median length; None without GPU events. Raises UsageError."""
-    used = {label: one for label, one in recordings.items() if len(one.on_gpu)}
-    if not used:
-        return None
-    name = _chosen(next(iter(used.values())), step)
+def critical_path(step: str, ranks: Mapping[str, Observed]) -> dict[str, Any] | None:
+    """The path of one step by what each rank did in it; None where nothing did. Raises UsageError."""
     graph = Graph()
-    windows = {label: _window(recording, name) for label, recording in used.items()}
-    offsets = _offsets(used, windows)
-    ranks = [_add_rank(graph, label, used[label], windows[label], offsets[label]) for label in used]
-    matched = _join(graph, ranks)
+    held = _held_together(ranks)
+    offsets = _offsets(ranks, held)
+    added = {label: _add_rank(graph, label, one, offsets[label]) for label, one in ranks.items()}
+    matched = _join(graph, added, held)
     if len(graph.times) <= len(ranks):
         return None
-    return _answer(graph, name, matched)
+    return _answer(graph, step, matched)
 
 
 def _answer(graph: Graph, name: str, matched: int) -> dict[str, Any]:
@@ -156,81 +147,81 @@ def _answer(graph: Graph, name: str, matched: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _chosen(recording: Recording, step: str) -> str:
-    marks = {mark.name: mark.duration for mark in cpu_steps(recording)}
+def chosen_step(lengths: Mapping[str, int], step: str) -> str:
+    """The name of the step that is asked for, by its name or number; the one of median length. Raises UsageError."""
     if not step:
-        ordered = sorted(marks, key=marks.__getitem__)
+        ordered = sorted(lengths, key=lengths.__getitem__)
         return ordered[len(ordered) // 2] if ordered else WHOLE
-    for name in marks:
+    for name in lengths:
         if step in (name, name.rpartition("#")[2]):
             return name
-    known = ", ".join(list(marks)[:8]) or "none"
+    known = ", ".join(list(lengths)[:8]) or "none"
     raise UsageError(f'--critical-path: no step "{clipped(step, 40)}" in the trace (it has: {clipped(known, 160)})')
 
 
-def _window(recording: Recording, name: str) -> tuple[int, int]:
-    for mark in cpu_steps(recording):
-        if mark.name == name:
-            return mark.start, mark.start + mark.duration
-    events, calls = recording.on_gpu, recording.calls
-    return int(min([events.start.min(), *calls.start[:].tolist()])), int(events.end.max()) + 1
+def _held_together(ranks: Mapping[str, Observed]) -> dict[Key, list[str]]:
+    """The ranks of each collective that at least two ran: no more than its group has, of no named group all."""
+    held: dict[Key, list[str]] = defaultdict(list)
+    counts: dict[tuple[str, str, str], set[int]] = defaultdict(set)
+    sequenced = all(one.sequenced for one in ranks.values())
+    for label, one in ranks.items():
+        for key in one.collectives:
+            held[key].append(label)
+        for like, count in Counter(key[:3] for key in one.collectives).items():
+            counts[like].add(count)
+    return {
+        key: labels
+        for key, labels in held.items()
+        if 2 <= len(labels) <= (ranks[labels[0]].collectives[key].group_size or len(ranks))
+        and (key[0] or len(labels) == len(ranks))
+        and (sequenced or len(counts[key[:3]]) == 1)  # else the order in which they ran says nothing
+    }
 
 
-def _offsets(recordings: Mapping[str, Recording], windows: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+def _offsets(ranks: Mapping[str, Observed], held: Mapping[Key, list[str]]) -> dict[str, int]:
     """What to take from each rank's times: collectives end together; without any, steps begin together."""
-    tables = {label: keyed(collectives(one, one.gpu), _sequenced(one)) for label, one in recordings.items()}
-    first = next(iter(recordings))
-    base = windows[first][0]
-    offsets = {}
-    for label, table in tables.items():
-        shared = [one.start + one.duration - (tables[first][key].start + tables[first][key].duration)
-                  for key, one in table.items() if key in tables[first]]  # fmt: skip
-        offsets[label] = base + (round(median(shared)) if shared else windows[label][0] - base)
+    offsets: dict[str, int] = {}
+    for first in ranks:
+        if first in offsets:
+            continue
+        offsets[first] = ranks[first].begin  # the first of those that have collectives in common
+        reached = deque([first])
+        while reached:
+            placed = reached.popleft()
+            apart: dict[str, list[int]] = defaultdict(list)
+            for key, one in ranks[placed].collectives.items():
+                for label in held.get(key, ()):
+                    if label not in offsets:
+                        apart[label].append(ranks[label].collectives[key].end - one.end)
+            for label, shifts in apart.items():
+                offsets[label] = offsets[placed] + round(median(shifts))
+                reached.append(label)
     return offsets
 
 
-def _sequenced(recording: Recording) -> bool:
-    return bool(recording.collectives) and all(one.sequence is not None for one in recording.collectives)
-
-
-def _add_rank(graph: Graph, label: str, recording: Recording, window: tuple[int, int], offset: int) -> _Rank:
-    import numpy as np
-
-    begin, end = window
-    launched = launch_times(recording.gpu, recording.calls)
-    began = np.where(launched == ABSENT, recording.gpu.start, launched)
-    on_gpu = recording.gpu.kind != STREAM_ONLY
-    rows = np.flatnonzero(on_gpu & (began >= begin) & (began < end))
-    rows = rows[np.argsort(recording.gpu.start[rows], kind="stable")]
-    inside = np.flatnonzero((recording.calls.start >= begin) & (recording.calls.start < end))
-    if 2 * (len(rows) + len(inside)) + len(graph.times) > MOST_POINTS:
+def _add_rank(graph: Graph, label: str, observed: Observed, offset: int) -> dict[Key, tuple[int, int, str]]:
+    """A rank's points; of its collectives start, end and name."""
+    if 2 * (len(observed.start) + len(observed.call_start)) + len(graph.times) > MOST_POINTS:
         raise UsageError("--critical-path: the step has too many events; name a shorter one")
-    root = graph.point(begin - offset, label)
-    gpu = [
-        (int(recording.gpu.start[row]) - offset, max(1, int(recording.gpu.duration[row])), row) for row in rows.tolist()
-    ]
-    calls = _add_calls(
-        graph, label, recording, inside[np.argsort(recording.calls.start[inside], kind="stable")].tolist(), offset, root
-    )
-    points = _add_events(graph, label, recording, gpu, calls, root)
+    root = graph.point(observed.begin - offset, label)
+    calls = _add_calls(graph, label, observed, offset, root)
+    points = _add_events(graph, label, observed, offset, calls, root)
     _synchronize(graph, calls, points)
     found = {}
-    for key, one in keyed(collectives(recording, recording.gpu), _sequenced(recording)).items():
-        at = points.get((one.start - offset, max(1, one.duration)))
+    for key, one in observed.collectives.items():
+        at = points.get((one.start - offset, max(1, one.end - one.start)))
         if at is not None:
             found[key] = at
-    return _Rank(label, found)
+    return found
 
 
-def _add_calls(
-    graph: Graph, label: str, recording: Recording, rows: list[int], offset: int, root: int
-) -> dict[int, tuple[int, int, bool]]:
-    """Points of the calls by correlation: start, end, and whether the call waits for the GPU."""
-    found: dict[int, tuple[int, int, bool]] = {}
+def _add_calls(graph: Graph, label: str, observed: Observed, offset: int, root: int) -> Calls:
+    """Points of the calls by correlation."""
+    found: Calls = {}
     before = latest = root
-    for row in rows:
-        start, duration = int(recording.calls.start[row]) - offset, max(1, int(recording.calls.duration[row]))
-        name = recording.names[recording.calls.name[row]]
+    columns = (observed.call_start, observed.call_duration, observed.call_name, observed.call_correlation)
+    for began, lasted, named, correlation in zip(*(column.tolist() for column in columns), strict=True):
+        start, duration, name = began - offset, max(1, lasted), observed.names[named]
         waits = any(word in name for word in BLOCKING)
         first = graph.point(start, label)
         # a call of another thread, or one inside another, goes on while this one begins
@@ -240,33 +231,33 @@ def _add_calls(
         graph.wait(last, first, CPU, at_most=1 if waits else None)
         if graph.times[last] >= graph.times[before]:
             before = last
-        found.setdefault(int(recording.calls.correlation[row]), (first, last, waits))
+        found.setdefault(correlation, (first, last, waits))
     return found
 
 
-def _add_events(
-    graph: Graph, label: str, recording: Recording, events: list[tuple[int, int, int]],
-    calls: dict[int, tuple[int, int, bool]], root: int,
-) -> dict[tuple[int, int], tuple[int, int, str]]:  # fmt: skip
-    """Points of the GPU events by start and duration: start, end, name."""
-    latencies = [start - graph.times[calls[key][0]] for start, _, row in events
-                 if (key := int(recording.gpu.correlation[row])) in calls]  # fmt: skip
+def _add_events(graph: Graph, label: str, observed: Observed, offset: int, calls: Calls, root: int) -> Events:
+    """Points of the GPU events by start and duration."""
+    columns = (observed.start - offset, observed.duration, observed.name, observed.device, observed.stream,
+               observed.correlation)  # fmt: skip
+    events = list(zip(*(column.tolist() for column in columns), strict=True))
+    latencies = [start - graph.times[calls[correlation][0]] for start, *_, correlation in events
+                 if correlation in calls]  # fmt: skip
     usual = max(0, min(latencies, default=0))
-    found: dict[tuple[int, int], tuple[int, int, str]] = {}
+    found: Events = {}
     on_stream: dict[tuple[int, int], int] = {}
     ended: list[tuple[int, int]] = []
     waiting: list[tuple[int, int]] = []
-    for start, duration, row in events:
+    for start, lasted, named, device, stream, correlation in events:
         while waiting and waiting[0][0] <= start:
             ended.append(heapq.heappop(waiting))
-        name = recording.names[recording.gpu.name[row]]
+        name, duration = observed.names[named], max(1, lasted)
         part = _OF_CLASS.get(own_class(name), 3)
         first, last = graph.point(start, label), graph.point(start + duration, label)
-        stream = int(recording.gpu.device[row]), int(recording.gpu.stream[row])
-        call = calls.get(int(recording.gpu.correlation[row]))
-        _begin(graph, first, on_stream.get(stream), call and call[0], ended[-1][1] if ended else None, usual, root)
+        call = calls.get(correlation)
+        before, other = on_stream.get((device, stream)), ended[-1][1] if ended else None
+        _begin(graph, first, before, call and call[0], other, usual, root)
         graph.wait(last, first, part, name=name)
-        on_stream[stream] = last
+        on_stream[device, stream] = last
         heapq.heappush(waiting, (start + duration, last))
         found[start, duration] = first, last, name
     return found
@@ -289,9 +280,7 @@ def _begin(
         graph.wait(first, root, WAITING)
 
 
-def _synchronize(
-    graph: Graph, calls: dict[int, tuple[int, int, bool]], points: dict[tuple[int, int], tuple[int, int, str]]
-) -> None:
+def _synchronize(graph: Graph, calls: Calls, points: Events) -> None:
     """A call that synchronizes ends after the GPU event that ended last before it did."""
     ends = sorted((graph.times[last], last) for _, last, _ in points.values())
     for first, last, waits in calls.values():
@@ -305,16 +294,17 @@ def _synchronize(
             graph.wait(last, first, CPU)
 
 
-def _join(graph: Graph, ranks: list[_Rank]) -> int:
-    """The end of a collective waits for the start of it on every rank; how many were matched."""
-    if len(ranks) < 2:
-        return 0
-    shared = set.intersection(*(set(one.collectives) for one in ranks))
-    for key in shared:
-        ends = [one.collectives[key] for one in ranks]
+def _join(graph: Graph, ranks: Mapping[str, Mapping[Key, tuple[int, int, str]]], held: Mapping[Key, list[str]]) -> int:
+    """The end of a collective waits for the start of it on every rank that ran it; how many were matched."""
+    matched = 0
+    for key, labels in held.items():
+        ends = [ranks[label][key] for label in labels if key in ranks[label]]
+        if len(ends) < 2:
+            continue
+        matched += 1
         arrived = max(graph.times[first] for first, _, _ in ends)
         for _, last, name in ends:
             transfer = graph.times[last] - arrived
             if transfer > 0:
                 graph.waits[last] = [Wait(first, transfer, _OF_CLASS[COMMUNICATION], name) for first, _, _ in ends]
-    return len(shared)
+    return matched
