@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramwise.utilization.profiler import intervals
-from vramwise.utilization.profiler.collectives import collective_table, collectives
+from vramwise.utilization.profiler.collectives import Collective, collective_table, collectives
 from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
@@ -31,8 +31,11 @@ TOP_KERNELS = 20
 def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[str, Any]:
     """Every rank by its number, and what can only be said of all together."""
     labels = rank_labels(recordings)
-    ranks = {label: rank_figures(recording, top=top) for label, recording in zip(labels, recordings, strict=True)}
     found = {label: collectives(recording, recording.gpu) for label, recording in zip(labels, recordings, strict=True)}
+    ranks = {
+        label: rank_figures(recording, top=top, found=found[label])
+        for label, recording in zip(labels, recordings, strict=True)
+    }
     first = _ranks_named(recordings)
     together = across(
         {label: each for label, each in found.items() if label in first and len(ranks[label]["all_events"]) > 1}
@@ -68,8 +71,10 @@ def _ranks_named(recordings: Sequence[Recording]) -> set[str]:
     return {recording.named_rank or str(place) for place, recording in enumerate(recordings)}
 
 
-def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, Any]:
-    """All figures of one rank; without GPU events only what the file is."""
+def rank_figures(
+    recording: Recording, *, top: int = TOP_KERNELS, found: Sequence[Collective] | None = None
+) -> dict[str, Any]:
+    """All figures of one rank; without GPU events only what the file is. `found`: its collectives, where known."""
     events = recording.on_gpu
     about = {"file": recording.file, "gpu": recording.gpu_name, "world_size": recording.world_size}
     if not len(events):
@@ -96,7 +101,7 @@ def rank_figures(recording: Recording, *, top: int = TOP_KERNELS) -> dict[str, A
         "kernels": _top_kernels(recording, events, top),
         "steps": step_table(recording, events, own, launched),
         "collectives": collective_table(
-            collectives(recording, recording.gpu),
+            collectives(recording, recording.gpu) if found is None else found,
             intervals.union(events.start[own == COMPUTE], events.end[own == COMPUTE]),
             int(events.end.max() - events.start.min()),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramwise.utilization.profiler import intervals
@@ -85,7 +86,7 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
         found.append(
             Collective(
                 row=row,
-                kind=_kind(recording.names[events.name[row]], record),
+                kind=_kind(recording.names[events.name[row]], (record.collective or "") if record else ""),
                 group=record.group if record and record.group else "",
                 members=record.members if record and record.members else "",
                 sequence=record.sequence if record else None,
@@ -142,9 +143,9 @@ def _row(kind: str, members: list[Collective]) -> dict[str, Any]:
     }
 
 
-def _kind(name: str, record: CollectiveRecord | None) -> str:
+@lru_cache(4096)
+def _kind(name: str, stated: str) -> str:
     """The collective that the trace states, else the one in the kernel's name: `ncclDevKernel_Generic` says none."""
-    stated = (record.collective or "") if record else ""
     for text in (stated, name):
         plain = re.sub(r"[^a-z]", "", text.lower())
         for word, kind in KINDS.items():

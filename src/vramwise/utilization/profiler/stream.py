@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, clipped
@@ -20,6 +21,7 @@ from vramwise.utilization.profiler.decode import (
     plain_decoder,
     plain_events,
 )
+from vramwise.utilization.profiler.sieve import Sieve
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Decoder, Event
@@ -50,6 +52,7 @@ class EventStream:
         self.events_read = 0
         self._chunks = chunks
         self._partial = partial
+        self._sieve = Sieve()
         self._fast: tuple[Decoder, ...] = fast_decoders()
         self._buffer = b""
         self._ended = False
@@ -155,15 +158,20 @@ class EventStream:
         return before.endswith(b",") and before[:-1].rstrip(_BLANK).endswith(b"}")
 
     def _decode(self, events: bytes) -> list[Event]:
-        text = b"".join((b"[", events, b"]"))
         for place, decoder in enumerate(self._fast):
             try:
-                batch = decoder(text)
+                batch = decoder(b"".join((b"[", events, b"]")))
             except BadBatch:
                 continue
             self._fast = self._fast[place:]  # what refused this batch would refuse the next ones too
             return batch
-        return plain_decoder(text)
+        needed, left_out = self._sieve.needed(events)  # msgspec skips it as fast as it is cut out
+        if left_out:
+            with suppress(BadBatch):
+                batch = plain_decoder(b"".join((b"[", needed, b"]")))
+                self.events_read += left_out
+                return batch
+        return plain_decoder(b"".join((b"[", events, b"]")))
 
     def _one_by_one(self) -> list[Event]:
         """The slow way: whole events from the front of the buffer, one after the other, at least one."""
