@@ -30,6 +30,13 @@ def test_a_change_shows():
     assert command_line(changed) == words
 
 
+def test_what_reading_noted_is_no_flag():
+    scenario = Scenario.from_dict({"model": "llama-3.1-8b", "task": "train", "train": {"method": "qlora"}})
+    assert scenario.notes
+    words = "vramwise estimate llama-3.1-8b --task train --method qlora --quantization nf4"
+    assert command_line(scenario) == words
+
+
 def test_a_model_given_as_a_table_stands_for_its_file():
     scenario = Scenario.from_dict({"model": {"model_type": "llama"}, "task": "load"})
     assert command_line(scenario, "plan") == "vramwise plan config.json --task load"
