@@ -138,16 +138,21 @@ def test_the_browser_alone_gives_the_same_answers(page, address, static_address)
 
 
 def test_an_element_shows_an_answer_in_another_page(page, address):
-    shown(page, address)
-    page.evaluate(
-        """async (scenario) => {
-          await import("./element.js");
-          const element = document.createElement("vramwise-estimate");
-          element.setAttribute("scenario", scenario);
-          document.body.replaceChildren(element);
-        }""",
-        SERVING.removeprefix("#"),
-    )
+    theirs = f"""<!doctype html><title>their docs</title><script type="module" src="{address}element.js"></script>
+    <vramwise-estimate scenario="{SERVING.removeprefix("#").replace("&", "&amp;")}"></vramwise-estimate>"""
+    page.route("**/their-docs.html", lambda route: route.fulfill(body=theirs, content_type="text/html"))
+    page.goto(f"{address}their-docs.html")
     frame = page.frame_locator("vramwise-estimate iframe")
     frame.locator(".headline").wait_for()
     assert not frame.locator("#question").is_visible()
+    told = answer(
+        "result", {"model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4090", "serve": {"max_model_len": 8192}}
+    )
+    need = frame.locator('.headline [data-path="quantities.total_needed.expected"]').get_attribute("data-value")
+    assert int(need) == told["quantities"]["total_needed"]["expected"]
+    page.wait_for_function(  # as high as the answer: nothing of it is cut
+        """() => {
+          const frame = document.querySelector("iframe");
+          return frame.clientHeight >= frame.contentDocument.body.scrollHeight && frame.clientHeight < 1500;
+        }"""
+    )

@@ -56,7 +56,7 @@ def test_a_card_of_all_cards_is_taken(page, address):
     shown(page, address, SERVING, "cards")
     page.click('[data-focus="card-rtx-4060"]')
     page.wait_for_function("() => location.hash.includes('gpu=rtx-4060')")
-    page.wait_for_function("() => document.querySelector('.card-line strong').textContent === 'rtx-4060'")
+    page.wait_for_function("() => document.querySelector('.card-line strong').textContent === 'GeForce RTX 4060'")
 
 
 def test_two_scenarios_side_by_side_differ_by_terms_that_add_up(page, address):

@@ -32,6 +32,8 @@ LARGEST_RUNTIME_BYTES = 64 << 20
 FETCH_S = 300
 PACKAGE = "vramwise.zip"
 BACK_END = "back-end.json"
+START = "start.json"
+"""What a page shows while its program starts: the keys of the form, and the answer to the first question."""
 _HOME = Path(__file__).parents[1]
 PAGE = _HOME / "web" / "page"
 _LEFT_OUT = ("web/page/", "web/server/", "measure/worker", "watching/")
@@ -61,6 +63,7 @@ def write_static(target: str, runtime: str | None = None) -> Written:
     content: dict[str, bytes] = {f"pyodide/{name}": data for name, data in files.items()}
     content |= dict(_page())
     content[PACKAGE] = package_zip()
+    content[START] = json.dumps(_start()).encode() + b"\n"
     content[BACK_END] = json.dumps(_back_end(content[PACKAGE]), indent=1).encode() + b"\n"
     for name, data in content.items():
         place = os.path.join(target, *name.split("/"))
@@ -80,8 +83,17 @@ def _back_end(package: bytes) -> Mapping[str, object]:
     """What the page reads to know that a worker of its own answers it."""
     return {
         "kind": "browser", "version": __version__, "worker": "worker.js", "runtime": "pyodide/", "package": PACKAGE,
-        "package_sha256": hashlib.sha256(package).hexdigest(),
+        "package_sha256": hashlib.sha256(package).hexdigest(), "start": START,
     }  # fmt: skip
+
+
+def _start() -> Mapping[str, object]:
+    """Worked out here once, so that nobody looks at an empty page while Python starts; of no machine's calibration."""
+    from vramwise.estimation import estimate
+    from vramwise.web.api import answer
+
+    known = answer("keys", {})
+    return {"keys": known, "result": estimate(known["first"], site=None).to_dict()}
 
 
 def _page() -> Iterator[tuple[str, bytes]]:

@@ -26,6 +26,10 @@ from vramwise.scenario.values import Share as Number
 from vramwise.web.bodies import Body, choice_in, only, text_in, whole_in
 
 MOST_MODELS = 500
+FIRST: Mapping[str, Any] = {
+    "model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4090", "serve": {"engine": "vllm", "max_model_len": 8192},
+}  # fmt: skip
+"""What a page asks while nobody has asked anything."""
 _TYPES: dict[type[Kind[Any]], str] = {
     Choice: "choice", Whole: "integer", Size: "size", Fraction: "number", Number: "number", Switch: "boolean",
     Several: "list", AllOrSeveral: "list", Table: "table", ModelReference: "model",
@@ -103,7 +107,10 @@ def gpus(body: Body) -> dict[str, Any]:
 
 
 def keys(body: Body) -> dict[str, Any]:
-    """Every key that the flags are made from, and the owners by name: `{"keys": [...], "owners": {...}}`."""
+    """Every key that the flags are made from, the owners by name, and what a page asks first.
+
+    `{"keys": [...], "owners": {...}, "first": {...}}`.
+    """
     only(body)
     tables: Mapping[str, type[Settings]] = {"": Scenario, **TABLES}
     owners: dict[str, Owner] = {}
@@ -126,7 +133,7 @@ def keys(body: Body) -> dict[str, Any]:
                     "help": kind.help,
                 }
             )
-    return {"keys": listed, "owners": {name: _owner(owner) for name, owner in owners.items()}}
+    return {"keys": listed, "owners": {name: _owner(owner) for name, owner in owners.items()}, "first": FIRST}
 
 
 def _type(kind: Kind[Any]) -> str:

@@ -3,8 +3,10 @@
 import { bar, legend, peakOf } from "./bar.js";
 import { byId, fill, h, s } from "./dom.js";
 import { gib, interval, isBytes, number, parameters, percent, quantityText, size } from "./format.js";
+import { titleOf } from "./gpus.js";
 import { named, sentence, t } from "./i18n.js";
 
+const FACTS = ["max_concurrency", "kv_cache_tokens", "max_batch", "max_seq", "step_time_s", "tokens_per_second", "peak_reserved", "nvidia_smi"];
 const MARKS = { fits: "M5 12.5l4.5 4.5L19 7", tight: "M12 5v9M12 17.5v1.5", "does not fit": "M6 6l12 12M18 6L6 18" };
 export const slug = (word) => word.replaceAll(" ", "-");
 export const mark = (word) => s("svg", { viewBox: "0 0 24 24", class: "mark", "aria-hidden": "true" }, s("path", { d: MARKS[word] }));
@@ -13,10 +15,22 @@ export function word(text) {
   return h("span", { class: `word ${slug(text)}` }, mark(text), named("word", text));
 }
 
+/* What is wrong is said at the question; the answer before it stays, paler. */
 export function showError(error) {
   const where = byId("answer");
-  where.classList.add("stale");
-  if (!where.querySelector(".headline")) fill(where, h("p", { class: "error" }, error.message));
+  const isKept = where.querySelector(".headline") !== null;
+  where.classList.toggle("stale", isKept);
+  byId("summary").classList.add("stale");
+  if (!isKept) fill(where, sentence("p", { class: "error" }, error.message));
+}
+
+/* The answer in one line, at the edge of a screen that shows the question alone. */
+export function showSummary(result) {
+  const line = byId("summary");
+  const need = result.quantities.total_needed?.expected ?? peakOf(result).phase.bytes;
+  line.className = `summary ${result.verdict ? slug(result.verdict.word) : ""}`;
+  fill(line, result.verdict ? [mark(result.verdict.word), h("b", {}, named("word", result.verdict.word))] : null,
+    h("span", {}, `${gib(need)} GiB`, result.capacity ? ` / ${gib(result.capacity.usable_bytes)}` : ""), h("span", { class: "to", "aria-hidden": "true" }, "↓"));
 }
 
 export function showAnswer(result, onterm) {
@@ -40,7 +54,8 @@ export function showAnswer(result, onterm) {
     capacity ? h("p", { class: "card-line" }, h("strong", {}, cardName(result)), " · ", t("answer.total"), " ", size("capacity.total_bytes", capacity.total_bytes), " · ",
       t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase)) : h("p", { class: "card-line" }, t("answer.no_card")),
     verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons" }, verdict.reasons.map((one) => sentence("li", {}, one))) : null,
-    counters(result));
+    verdict && verdict.word !== "fits" ? h("div", { class: "fixes" }) : null,
+    counters(result, FACTS.filter((name) => name in result.quantities), "facts"));
   byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
 }
 
@@ -48,7 +63,7 @@ const modelName = (id) => id.split("/").pop();
 
 function cardName(result) {
   const many = result.scenario.num_gpus ?? 1;
-  return `${many > 1 ? `${many} × ` : ""}${result.capacity.gpu || t("answer.own_card")}`;
+  return `${many > 1 ? `${many} × ` : ""}${titleOf(result.capacity.gpu) || t("answer.own_card")}`;
 }
 
 function sub(result) {
@@ -61,9 +76,9 @@ function sub(result) {
     ` · ${words.filter((one) => one && one !== "auto").join(" · ")}`);
 }
 
-function counters(result) {
-  const shown = Object.entries(result.quantities).filter(([name]) => !["params", "oom", "total_needed"].includes(name));
-  return h("dl", { class: "counters" }, shown.map(([name, one]) =>
+/* What engines and tools print, each by its name. */
+export function counters(result, names, kind = "") {
+  return h("dl", { class: `counters ${kind}` }, names.map((name) => [name, result.quantities[name]]).map(([name, one]) =>
     h("div", {}, h("dt", {}, named("quantity", name)),
       h("dd", {}, number(`quantities.${name}.expected`, one.expected, quantityText(name, one.expected)), isBytes(name) ? " GiB" : "",
         interval(`quantities.${name}`, one.low, one.high, (value) => quantityText(name, value))))));

@@ -6,7 +6,7 @@ let worker = null;
 let counter = 0;
 const open = new Map();
 
-/* `told(progress, loaded, total)` while a worker starts. */
+/* `told(progress, loaded, total)` while a worker starts. What `start` names is there before it: keys and a first answer. */
 export async function connect(told) {
   const response = await fetch("back-end.json");
   backEnd = response.ok ? await response.json() : { kind: "server", api: "api/v1/" };
@@ -26,7 +26,8 @@ export async function connect(told) {
     };
     worker.onerror = (event) => told("failed", event.message ?? "", 0);
   }
-  return backEnd;
+  const start = backEnd.start ? await fetch(backEnd.start) : null;
+  return { ...backEnd, start: start?.ok ? await start.json() : null };
 }
 
 export const isBrowser = () => backEnd?.kind === "browser";

@@ -1,11 +1,13 @@
 /* Puts the page together: the question on the left, the answer and its views on the right, one scenario for all. */
 
-import { showAnswer, showError } from "./answer.js";
+import { showAnswer, showError, showSummary } from "./answer.js";
 import { ask, connect, newest } from "./api.js";
 import { byId, fill, h, saved } from "./dom.js";
+import { showFixes } from "./fixes.js";
+import { gpus } from "./gpus.js";
 import { LANGUAGES, language, loadLanguage, t } from "./i18n.js";
 import { showQuestion, startQuestion } from "./question.js";
-import { onChange, readAddress, setView, state, useKeys } from "./state.js";
+import { isFirst, onChange, readAddress, setView, state, useKeys } from "./state.js";
 import * as cards from "./views/cards.js";
 import * as change from "./views/change.js";
 import * as compare from "./views/compare.js";
@@ -18,31 +20,40 @@ import * as why from "./views/why.js";
 const VIEWS = { why, change, map, cards, compare, right, files, share };
 const QUIET_MS = 160;
 const estimated = newest("result");
+const page = document.documentElement;
 let result = null;
 let drawn = null;
 let quiet = null;
+let starting = null;
+const loads = {};
 
 async function main() {
-  await loadLanguage();
+  const [backEnd] = await Promise.all([connect(progress), loadLanguage()]);
   theme(saved("theme"));
-  const starting = await connect(progress);
-  document.documentElement.dataset.backEnd = starting.kind;
-  document.documentElement.classList.toggle("embedded", new URLSearchParams(location.search).has("embed"));
-  const known = await ask("keys", {});
+  page.dataset.backEnd = backEnd.kind;
+  page.classList.toggle("embedded", new URLSearchParams(location.search).has("embed"));
+  byId("language").addEventListener("click", switchLanguage);
+  byId("theme").addEventListener("click", () => theme(dark() ? "light" : "dark"));
+  for (const id of ["skip", "summary"]) byId(id).addEventListener("click", toTheAnswer);
+  const known = backEnd.start?.keys ?? await ask("keys", {});
   if (known.error) {
     progress("failed", known.error.message, 0);
     return;
   }
-  useKeys(known.keys);
+  useKeys(known);
   startQuestion(known);
   readAddress();
   onChange(update);
-  byId("language").addEventListener("click", switchLanguage);
-  byId("theme").addEventListener("click", () => theme(dark() ? "light" : "dark"));
   window.addEventListener("hashchange", () => { readAddress(); update(state.scenario); });
   files.listen(byId("drop"), () => open("files"));
+  new IntersectionObserver(([seen]) => page.classList.toggle("answer-seen", seen.isIntersecting), { rootMargin: "0px 0px -120px" }).observe(byId("answer"));
   tabs();
+  if (backEnd.start && isFirst(state.scenario)) show(backEnd.start.result);
   await update(state.scenario);
+  await gpus();
+  if (!result) return;
+  showResult();
+  later();
 }
 
 async function update(scenario) {
@@ -54,11 +65,15 @@ async function update(scenario) {
     showError(answer.error);
     return;
   }
+  show(answer);
+}
+
+function show(answer) {
   result = answer;
-  document.documentElement.classList.add("ready");
+  page.classList.add("ready");
   showResult();
   if (VIEWS[state.view].needs === "result") draw();
-  else later();
+  later();
 }
 
 function showResult() {
@@ -66,13 +81,17 @@ function showResult() {
     open("why");
     why.openTerm(byId("view"), name);
   });
+  showSummary(result);
   showQuestion(state.scenario, result.scenario, null);
 }
 
-/* Views that ask more wait until the hand rests. */
+/* What asks more waits until the hand rests. */
 function later() {
   clearTimeout(quiet);
-  quiet = setTimeout(draw, QUIET_MS);
+  quiet = setTimeout(() => {
+    if (VIEWS[state.view].needs !== "result") draw();
+    showFixes(byId("answer"), result, state.scenario, () => open("change"));
+  }, QUIET_MS);
 }
 
 function draw() {
@@ -82,7 +101,7 @@ function draw() {
   drawn = state.view;
   if (anew) view.replaceChildren();
   VIEWS[state.view].render(view, { result, scenario: state.scenario, anew });
-  if (document.documentElement.classList.contains("embedded")) parent.postMessage({ vramwise: "height", height: document.body.scrollHeight }, "*");
+  if (page.classList.contains("embedded")) parent.postMessage({ vramwise: "height", height: document.body.scrollHeight }, "*");
 }
 
 function open(name) {
@@ -103,14 +122,27 @@ function tabs() {
   fill(byId("tabs"), names.map((name) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-selected": String(name === state.view),
     "aria-controls": "view", tabindex: name === state.view ? 0 : -1, "data-focus": `tab-${name}`, onclick: () => open(name), onkeydown: go }, t(`view.${name}`))));
   byId("view").setAttribute("aria-labelledby", `tab-${state.view}`);
-  for (const [id, text] of [["language", Object.entries(LANGUAGES).find(([one]) => one !== language)[1]], ["theme", t(dark() ? "page.light" : "page.dark")]]) byId(id).textContent = text;
+  showTools();
+}
+
+function showTools() {
+  byId("language").textContent = Object.entries(LANGUAGES).find(([one]) => one !== language)[1];
   byId("language").lang = language === "zh" ? "en" : "zh-Hans";
+  byId("theme").textContent = t(dark() ? "page.light" : "page.dark");
+}
+
+/* The address after # is the scenario's: to go to the answer leaves it as it is. */
+function toTheAnswer(event) {
+  event.preventDefault();
+  byId("answer").focus({ preventScroll: true });
+  byId("answer").scrollIntoView({ block: "start" });
 }
 
 async function switchLanguage() {
   await loadLanguage(language === "zh" ? "en" : "zh");
   tabs();
   drawn = null;
+  if (starting) progress(...starting);
   if (result) {
     showResult();
     draw();
@@ -118,20 +150,26 @@ async function switchLanguage() {
   await update(state.scenario);
 }
 
-const dark = () => (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+const dark = () => (page.dataset.theme ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
 
 function theme(chosen) {
-  if (chosen !== "light" && chosen !== "dark") return;
-  document.documentElement.dataset.theme = chosen;
-  saved("theme", chosen);
-  byId("theme").textContent = t(dark() ? "page.light" : "page.dark");
+  if (chosen === "light" || chosen === "dark") {
+    page.dataset.theme = chosen;
+    saved("theme", chosen);
+  }
+  showTools();
 }
 
+/* What a worker says while it starts: above the answer where one stands there already, else in its place. */
 function progress(what, loaded, total) {
-  const where = byId("answer");
-  if (what === "ready" || document.documentElement.classList.contains("ready")) return;
-  const share = total > 0 ? ` ${Math.round((100 * loaded) / total)} %` : "";
-  fill(where, h("p", { class: what === "failed" ? "error" : "starting", role: "status" }, what === "failed" ? `${t("start.failed")} ${loaded}` : `${t(`start.${what}`)}${share}`));
+  const failed = what === "failed";
+  starting = what === "ready" ? null : [what, loaded, total];
+  if (total > 0) loads[what] = { loaded: Math.min(loaded, total), total };
+  const [done, whole] = Object.values(loads).reduce(([a, b], one) => [a + one.loaded, b + one.total], [0, 0]);
+  const line = byId("starting");
+  line.className = failed ? "error" : "starting";
+  line.textContent = starting === null ? "" : failed ? `${t("start.failed")} ${loaded}`
+    : what === "program" ? t("start.program") : done < whole ? `${t("start.package")} ${Math.floor((100 * done) / whole)} %` : t("start.runtime");
 }
 
 main();

@@ -52,7 +52,7 @@ export function bar(result) {
   return h("figure", { class: "bar-figure" }, picture,
     h("div", { class: "axis", "aria-hidden": "true" }, usable ? flag(x(usable) / WIDTH, t("bar.usable", { size: gib(usable) })) : null),
     h("figcaption", { class: "caption" }, t("bar.caption", { moment: named("moment", phase.name) }), " ", number(`phases.${index}.bytes`, phase.bytes, gib(phase.bytes)), " GiB",
-      need ? ` · ${t("bar.bracket")}` : ""));
+      need && phase.bytes > need.expected && "kv_cache_tokens" in result.quantities ? t("bar.pool") : "", need ? ` · ${t("bar.bracket")}` : ""));
 }
 
 function flag(share, text) {

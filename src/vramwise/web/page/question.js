@@ -4,7 +4,9 @@ import { ask, hubToken, isBrowser } from "./api.js";
 import { combobox } from "./combobox.js";
 import { byId, fill, h } from "./dom.js";
 import { count, gib, parameters } from "./format.js";
+import { gpus } from "./gpus.js";
 import { t } from "./i18n.js";
+import { said } from "./sentences.js";
 import { control, folded, topics } from "./settings.js";
 import { apply, get, setScenario, settingsOf, state, tableOf, withSettings } from "./state.js";
 
@@ -64,7 +66,7 @@ export function showQuestion(scenario, resolved, error) {
   for (const one of parts.controls) one.show(scenario, resolvedNow, error);
   const facts = lastModels.find((one) => one.id === scenario.model || one.aliases.includes(scenario.model));
   parts.modelFacts.textContent = facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "";
-  parts.problem.textContent = error ? error.message : "";
+  fill(parts.problem, error ? said(error.message) : "", error ? meant(error.message) : null);
   parts.problem.hidden = !error;
 }
 
@@ -93,6 +95,15 @@ function build(scenario, main, shape) {
     h("details", { class: "rest", open: restOpen, ontoggle: (event) => { if (event.target.matches(".rest")) restOpen = event.target.open; } },
       h("summary", {}, t("question.all")), more.map((one) => one.box), isBrowser() ? tokenField() : null),
     h("button", { type: "button", class: "quiet reset", onclick: reset }, t("question.reset")));
+}
+
+/* An unknown name's nearest ones, to be taken by a press. */
+function meant(message) {
+  const found = /^unknown (model|GPU) ".*?": did you mean (.+?)\?/.exec(message);
+  if (!found) return null;
+  const key = found[1] === "model" ? "model" : "gpu";
+  return h("span", { class: "row" }, found[2].split(", ").map((name, i) =>
+    h("button", { type: "button", "data-focus": `meant-${i}`, onclick: () => setScenario({ ...state.scenario, [key]: name }) }, name)));
 }
 
 /* In the browser the page itself asks the hub; the token goes to the worker and nowhere else. */
@@ -133,11 +144,10 @@ async function findModels(text) {
 const USUAL = ["rtx-4090", "rtx-5090", "rtx-3090", "rtx-4060", "rtx-3060-12gb", "t4", "l4", "a10-pcie-24gb", "l40s", "a100-sxm-80gb",
   "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "mi300x"];
 
-/* The cards are asked for when they are looked for, so that the first answer does not wait for them. */
 async function findCards(text) {
-  known.gpus ??= (await ask("gpus", {})).gpus ?? [];
+  const known = await gpus();
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const of = (one) => ({ value: one.id, title: one.name, aside: one.memory_reported_bytes ? `${gib(one.memory_reported_bytes)} GiB` : one.memory_nominal_gb ? `${one.memory_nominal_gb} GB` : "" });
-  if (words.length === 0) return USUAL.map((id) => known.gpus.find((one) => one.id === id)).filter(Boolean).map(of);
-  return known.gpus.filter((one) => words.every((word) => `${one.name} ${one.id} ${one.vendor}`.toLowerCase().includes(word))).slice(0, 40).map(of);
+  if (words.length === 0) return USUAL.map((id) => known.find((one) => one.id === id)).filter(Boolean).map(of);
+  return known.filter((one) => words.every((word) => `${one.name} ${one.id} ${one.vendor}`.toLowerCase().includes(word))).slice(0, 40).map(of);
 }

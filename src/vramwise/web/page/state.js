@@ -1,15 +1,19 @@
 /* The scenario on screen: what was stated, nothing that is default. It stands in the address after `#`. */
 
 const TABLES = ["train", "serve", "generate"];
-export const FIRST = { model: "llama-3.1-8b", task: "serve", gpu: "rtx-4090", serve: { engine: "vllm", max_model_len: 8192 } };
 
 let kinds = new Map();
+let first = {};
 const listeners = [];
-export const state = { scenario: FIRST, other: null, view: "why" };
+export const state = { scenario: first, other: null, view: "why" };
 
-export function useKeys(keys) {
-  kinds = new Map(keys.map((one) => [one.table ? `${one.table}.${one.key}` : one.key, one]));
+/* `known`: the keys of a scenario, and the one that is asked while nobody has asked anything. */
+export function useKeys(known) {
+  kinds = new Map(known.keys.map((one) => [one.table ? `${one.table}.${one.key}` : one.key, one]));
+  first = known.first;
 }
+
+export const isFirst = (scenario) => JSON.stringify(scenario) === JSON.stringify(first);
 
 export const keyOf = (path) => kinds.get(path);
 export const keysOf = (table) => [...kinds.values()].filter((one) => one.table === table);
@@ -113,7 +117,7 @@ export function readAddress() {
   const address = location.hash.slice(1);
   const values = new URLSearchParams(address);
   const scenario = scenarioFrom(address);
-  state.scenario = scenario.model || scenario.task ? { model: FIRST.model, task: FIRST.task, ...scenario } : FIRST;
+  state.scenario = scenario.model || scenario.task ? { model: first.model, task: first.task, ...scenario } : structuredClone(first);
   state.other = values.get("with") ? scenarioFrom(values.get("with")) : null;
   state.view = values.get("view") ?? "why";
 }

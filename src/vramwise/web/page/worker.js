@@ -59,25 +59,34 @@ function told(progress, loaded = 0, total = 0) {
   self.postMessage({ progress, loaded, total });
 }
 
+const plainFetch = self.fetch.bind(self);
+
+/* The same response, each piece of it told as it comes. */
+function counted(response, what) {
+  const total = Number(response.headers.get("content-length") ?? 0);
+  let loaded = 0;
+  const count = new TransformStream({
+    transform(piece, onward) {
+      loaded += piece.length;
+      told(what, loaded, total);
+      onward.enqueue(piece);
+    },
+  });
+  return new Response(response.body.pipeThrough(count), { status: response.status, headers: response.headers });
+}
+
+/* Pyodide fetches its own files: of them the program itself is large. */
+self.fetch = async (address, options) => {
+  const response = await plainFetch(address, options);
+  return response.ok && String(address.url ?? address).endsWith(".wasm") ? counted(response, "runtime") : response;
+};
+
 async function fetched(address, what) {
-  const response = await fetch(address);
+  const response = await plainFetch(address);
   if (!response.ok) {
     throw new Error(`${address.pathname}: HTTP ${response.status}`);
   }
-  const total = Number(response.headers.get("content-length") ?? 0);
-  const reader = response.body.getReader();
-  const parts = [];
-  let loaded = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) {
-      break;
-    }
-    parts.push(value);
-    loaded += value.length;
-    told(what, loaded, total);
-  }
-  return new Blob(parts).arrayBuffer();
+  return counted(response, what).arrayBuffer();
 }
 
 const START = `

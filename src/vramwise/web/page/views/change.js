@@ -1,13 +1,13 @@
 /* What saves most, as buttons that apply it; then the plan's options, which are searched on demand. */
 
 import { changeText, word } from "../answer.js";
-import { ask, newest } from "../api.js";
+import { ask } from "../api.js";
 import { fill, h } from "../dom.js";
+import { suggestionsFor } from "../fixes.js";
 import { gib, interval, number, percent, quantityText } from "../format.js";
 import { sentence, t } from "../i18n.js";
 import { apply, setScenario, state } from "../state.js";
 
-const suggested = newest("suggestions");
 let planned = null;
 
 export async function render(root, { scenario, result, anew }) {
@@ -16,7 +16,7 @@ export async function render(root, { scenario, result, anew }) {
   showPlan(root.querySelector(".plan"), scenario);
   const where = root.querySelector(".suggestions");
   if (!result.verdict) return fill(where, h("p", {}, t("change.no_card")));
-  const answer = await suggested(scenario);
+  const answer = await suggestionsFor(scenario);
   if (answer === null || !where.isConnected) return;
   if (answer.error) return fill(where, h("p", { class: "error" }, answer.error.message));
   fill(where, answer.suggestions.length === 0 ? h("p", {}, t("change.none")) : h("ol", { class: "options-list" }, answer.suggestions.map(suggestion)));

@@ -19,20 +19,36 @@ export async function render(root, { scenario, anew }) {
   if (answer.error) return fill(where, h("p", { class: "error" }, answer.error.message));
   fill(where, answer.median_absolute_error === null ? null : h("p", { class: "finding" }, t("right.median"), " ",
     number("median_absolute_error", answer.median_absolute_error, `${(answer.median_absolute_error * 100).toFixed(1)} %`)),
-  answer.cases.length ? h("div", { class: "scroll" }, cases(answer.cases)) : h("p", {}, t("right.no_cases")));
+  answer.cases.length ? cases(answer.cases) : h("p", {}, t("right.no_cases")));
 }
 
+/* One line a case; what was measured in it, quantity by quantity, when it is opened. */
 function cases(rows) {
-  return h("table", { class: "list" }, head(["case", "quantity", "measured", "estimated", "error", "inside"]), h("tbody", {}, rows.flatMap((row, i) => {
-    const name = (span) => h("th", { scope: "row", rowspan: span }, h("button", { type: "button", class: "link", onclick: () => setScenario(row.scenario) }, `${row.scenario.model?.id ?? row.scenario.model} · ${row.engine}`), h("small", { lang: "en" }, row.source));
-    const lines = row.compared.map((one, j) => h("tr", {}, j === 0 ? name(row.compared.length + (row.oom ? 1 : 0)) : null, h("td", {}, named("quantity", one.quantity)),
-      ["measured", "expected"].map((key) => h("td", {}, number(`cases.${i}.compared.${j}.${key}`, one[key], sized(one.quantity, one[key])))),
-      h("td", {}, one.error === null ? "–" : number(`cases.${i}.compared.${j}.error`, one.error, signedPercent(one.error))), h("td", {}, t(one.in_interval ? "question.yes" : "question.no"))));
-    if (row.oom) {
-      lines.push(h("tr", {}, row.compared.length ? null : name(1), h("td", {}, t("right.oom")), h("td", {}, t(row.oom.measured ? "question.yes" : "question.no")), h("td", {}, t(row.oom.expected ? "question.yes" : "question.no")), h("td", {}, t(row.oom.measured === row.oom.expected ? "right.agrees" : "right.differs")), h("td", {}, "–")));
-    }
-    return lines;
-  })));
+  return h("div", { class: "cases" }, rows.map((row, i) => {
+    const model = row.scenario.model?.id ?? row.scenario.model;
+    return h("details", { class: "case" }, h("summary", { "data-focus": `case-${i}` }, h("span", { class: "name" }, `${typeof model === "string" ? model : row.id} · ${row.engine}`, h("small", { lang: "en" }, row.source)), inShort(row, i)),
+      h("div", { class: "inside" }, h("div", { class: "scroll" }, h("table", { class: "list" }, head(["quantity", "measured", "estimated", "error", "inside"]), h("tbody", {}, lines(row, i)))),
+        h("button", { type: "button", onclick: () => setScenario(row.scenario) }, t("files.use"))));
+  }));
+}
+
+function inShort(row, i) {
+  const known = row.compared.map((one, j) => ({ ...one, j })).filter((one) => one.error !== null).sort((a, b) => Math.abs(a.error) - Math.abs(b.error));
+  const worst = known.at(-1);
+  const said = worst ? [h("span", {}, t("right.worst"), " ", number(`cases.${i}.compared.${worst.j}.error`, worst.error, signedPercent(worst.error)), h("small", {}, named("quantity", worst.quantity))),
+    h("span", {}, t("right.inside"), " ", `${known.filter((one) => one.in_interval).length} / ${known.length}`)] : [];
+  return row.oom ? [...said, h("span", {}, t("right.oom"), " ", h("small", {}, t(row.oom.measured === row.oom.expected ? "right.agrees" : "right.differs")))] : said;
+}
+
+function lines(row, i) {
+  const compared = row.compared.map((one, j) => h("tr", {}, h("th", { scope: "row" }, named("quantity", one.quantity)),
+    ["measured", "expected"].map((key) => h("td", {}, number(`cases.${i}.compared.${j}.${key}`, one[key], sized(one.quantity, one[key])))),
+    h("td", {}, one.error === null ? "–" : number(`cases.${i}.compared.${j}.error`, one.error, signedPercent(one.error))), h("td", {}, t(one.in_interval ? "question.yes" : "question.no"))));
+  if (row.oom) {
+    compared.push(h("tr", {}, h("th", { scope: "row" }, t("right.oom")), h("td", {}, t(row.oom.measured ? "question.yes" : "question.no")), h("td", {}, t(row.oom.expected ? "question.yes" : "question.no")),
+      h("td", {}, t(row.oom.measured === row.oom.expected ? "right.agrees" : "right.differs")), h("td", {}, "–")));
+  }
+  return compared;
 }
 
 const sized = (name, value) => `${quantityText(name, value)}${isBytes(name) ? " GiB" : ""}`;

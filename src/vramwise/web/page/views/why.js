@@ -1,5 +1,6 @@
 /* Why: the moments as columns to hover or step through, then every term of the chosen moment on demand. */
 
+import { counters } from "../answer.js";
 import { scaleOf } from "../bar.js";
 import { fill, h, s } from "../dom.js";
 import { colourOf, interval, number, percent, size, sizeText, gib, count } from "../format.js";
@@ -33,9 +34,11 @@ export function render(root, { result }) {
   });
   const moments = h("div", { class: "moments", role: "group", "aria-label": t("why.moments"), onmouseleave: () => show(
     Math.max(0, result.phases.findIndex((one) => one.name === chosen) >= 0 ? result.phases.findIndex((one) => one.name === chosen) : peak), false) }, columns);
+  show(at, false); // before the focus comes back to the moment that had it
   fill(root, h("h2", {}, t("why.moments")), h("p", { class: "lead" }, t("why.moments_help")), h("div", { class: "scroll" }, moments), readout,
-    h("h2", {}, t("why.terms")), terms, ranks(result), notes(result));
-  show(at, false);
+    h("h2", {}, t("why.terms")), terms, ranks(result),
+    h("h2", {}, t("why.counters")), h("p", { class: "lead" }, t("why.counters_help")),
+    counters(result, Object.keys(result.quantities).filter((name) => !["params", "oom", "total_needed"].includes(name))), notes(result));
 }
 
 function column(result, phase, i, isPeak) {
