@@ -17,12 +17,13 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
 COUNTS = {
     "llamacpp.jsonl": (159, 477),
     "serving.jsonl": (162, 404),
+    "serving-threads.jsonl": (11, 25),
     "serving-vllm019.jsonl": (38, 292),
     "serving-logs.jsonl": (83, 363),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
-    "training-threads.jsonl": (84, 86),
+    "training-threads.jsonl": (85, 87),
     "training-2026.jsonl": (149, 301),
     "throughput.jsonl": (157, 157),
 }

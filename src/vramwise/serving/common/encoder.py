@@ -73,6 +73,12 @@ def encoder_work(
     return EncoderWork(total, live, max(running, made + kept) if padded else running, kept)
 
 
+def largest_item_tokens(model: Model) -> int:
+    """Tokens that an engine counts for the largest image; 0 where the model sees none."""
+    vision = model.config.table("vision_config")
+    return 0 if vision is None else _largest_item(model, vision, None).counted
+
+
 def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Item:
     merged = vision.size("spatial_merge_size", default=DEFAULT_MERGE) ** 2
     if video is not None and video.tokens * video.counted_per_token > LARGEST_DYNAMIC_TOKENS:

@@ -19,6 +19,7 @@ from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.compilation import first_start
+from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
@@ -69,14 +70,15 @@ def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
 
 def _sampler(model: Model, r: Resolved) -> Node:
     """Sampling, beside what the forward pass left."""
-    terms = (*sampler_nodes(model, r), *_libraries(model, r, at_forward=False), *_experts(model, r))
+    rows = min(profiled_sequences(model, r), r.batched_tokens)
+    terms = (*sampler_nodes(model, r, rows), *_libraries(model, r, at_forward=False), *_experts(model, r))
     return Node.group("profile run: sampler", terms, source=_RUN)
 
 
 def forward_pass(model: Model, r: Resolved) -> Node:
     """One pass of max_num_batched_tokens through the layer that holds most; dense layers before the first routed
     experts run when these have no buffers yet."""
-    beside = list(_libraries(model, r, at_forward=True))
+    beside = [*_libraries(model, r, at_forward=True), *waiting_outputs(model, r)]
     unpacked = _unpacked(model, r)
     if unpacked:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
@@ -217,6 +219,9 @@ def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
     """The vision tower over as many of its largest items as the encoder's budget of tokens takes, and its outputs."""
     from vramwise.serving.common.encoder import encoder_work
 
+    tower = None if sees_nothing(model, r.settings) else cross_attention_tower(model, r)
+    if tower is not None:
+        return tower, Node("encoder cache", 0, "exact", 0, 0, source=_RUN)
     work = encoder_work(
         model, r.batched_tokens, r.storage.bytes_per_element, r.settings.tensor_parallel_size, r.max_num_seqs,
         _video_rule(model, r),

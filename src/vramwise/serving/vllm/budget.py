@@ -67,7 +67,9 @@ class Budget:
 
     @property
     def charged(self) -> tuple[Node, ...]:
-        terms = [self.weights, self.activation, self.non_torch]
+        terms = [self.weights, self.activation]
+        if self.resolved.profile.counts_non_torch:
+            terms.append(self.non_torch)
         if self.resolved.version >= HEADROOM_VERSION:
             terms.extend(self.kept)
         if self.resolved.profile.counts_context:

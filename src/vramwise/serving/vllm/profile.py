@@ -1,4 +1,4 @@
-"""What differs between versions of vLLM, read in the released wheels 0.7.3, 0.8.5, 0.11.2 and 0.33.0."""
+"""What differs between versions of vLLM, read in the wheels 0.2.4 to 0.3.2, 0.7.3, 0.8.5, 0.11.2, 0.33.0."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LARGEST_CARD_BYTES = 160 * GIB
 class Profile:
     """One range of versions.
 
-    `generation`: V0 or V1 engine. `counts_context`: everything outside torch's pool is charged, the CUDA context
-    too. `graphs_in_budget`: CUDA graphs are subtracted from the KV cache. `nccl_in_budget`: the first snapshot is
-    taken before NCCL starts. `hybrid`: layers of different kinds share one pool; else each is charged as full
-    attention. `largest_group_ratio`: see `plan_pool`. `tokens_are_concurrency`: the printed token count is
-    concurrency x length. `capture_steps`: (from, step) of CUDA graph sizes beyond 1, 2, 4.
+    `generation`: V0 or V1 engine. `counts_context`: everything outside torch's pool is charged, the CUDA context too;
+    `counts_non_torch`: anything outside it is. `graphs_in_budget`: CUDA graphs are subtracted from the KV cache.
+    `nccl_in_budget`: the first snapshot is taken before NCCL starts. `hybrid`: layers of different kinds share one
+    pool; else each is charged as full attention. `largest_group_ratio`: see `plan_pool`. `tokens_are_concurrency`:
+    the printed token count is concurrency x length. `capture_steps`: (from, step) of CUDA graph sizes beyond 1, 2, 4.
     """
 
     generation: str
@@ -43,6 +43,7 @@ class Profile:
     capture_steps: tuple[tuple[int, int, int], ...]
     latent_cache: bool
     source: str
+    counts_non_torch: bool = True
 
 
 _V0 = Profile(
@@ -58,6 +59,10 @@ _V0 = Profile(
     latent_cache=True,
     source="vLLM 0.7.3 worker/worker.py determine_num_available_blocks",
 )
+# peak = torch.cuda.max_memory_allocated() up to 0.2.4; what the card lacks after the profile run from 0.2.5 on, the
+# CUDA context with it until 0.3.1 takes what is free once there is one (init_gpu_memory)
+_V0_ALLOCATED = replace(_V0, latent_cache=False, counts_non_torch=False, source="vLLM 0.2.4 worker/worker.py")
+_V0_TAKEN = replace(_V0, latent_cache=False, counts_context=True, source="vLLM 0.2.5 to 0.3.0 worker/worker.py")
 _V1_08 = replace(
     _V0,
     generation="V1",
@@ -82,7 +87,9 @@ _V1_21 = replace(_V1_20, tokens_are_concurrency=True, source="vLLM 0.21.0 and 0.
 # version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9.1; from 0.12 on each
 # change was read in the wheels on both of its sides
 _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
-    ((0,), replace(_V0, latent_cache=False)),
+    ((0,), _V0_ALLOCATED),
+    ((0, 2, 5), _V0_TAKEN),
+    ((0, 3, 1), replace(_V0, latent_cache=False)),
     ((0, 7), _V0),
     ((0, 8), _V1_08),
     ((0, 9), replace(_V1_08, hybrid=False)),

@@ -23,10 +23,9 @@ _TRITON = (
 )
 
 
-def sampler_nodes(model: Model, r: Resolved) -> tuple[Node, ...]:
-    """Logits of max_num_seqs rows over the whole vocabulary, on every rank alike, with what is made of them, beside the
+def sampler_nodes(model: Model, r: Resolved, rows: int) -> tuple[Node, ...]:
+    """Logits of `rows` sequences over the whole vocabulary, on every rank alike, with what is made of them, beside the
     hidden states of all tokens."""
-    rows = min(r.max_num_seqs, r.batched_tokens)
     nodes = [_logits(model, r, rows), _hidden_states(model, r, rows)]
     if _masks_natively(r, rows):
         programs = min(1 << (rows - 1).bit_length(), r.multiprocessors)
