@@ -42,7 +42,7 @@ def test_a_model_given_as_a_table_stands_for_its_file():
     assert command_line(scenario, "plan") == "vramwise plan config.json --task load"
 
 
-def test_what_reading_noted_is_no_flag():
+def test_what_changed_nothing_is_a_note_and_no_flag():
     """`enforce_eager` of TGI changes nothing, which a note says; a command with --notes in it is refused."""
     table = {"engine": "tgi", "enforce_eager": True}
     scenario = Scenario.from_dict({"model": "qwen3-32b", "task": "serve", "gpu": "4090", "serve": table})

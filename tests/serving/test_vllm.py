@@ -407,17 +407,6 @@ def test_experts_that_data_ranks_share_are_padded_at_the_width_that_is_left() ->
     assert of_tensor_ranks == of_data_ranks > 0
 
 
-@pytest.mark.parametrize(("version", "ranks", "unsure"), [("0.6.3", 4, True), ("0.6.3", 1, False), ("0.6.4", 4, False)])
-def test_pools_up_to_0_6_3_span_blocks_that_wait_for_reductions(version: str, ranks: int, unsure: bool) -> None:
-    """They charge what torch reserves; (2 · 80 + 1) outputs of 4,096 × 8,192 × 2 bytes wait at most: 10.06 GiB."""
-    result = serve(
-        "meta-llama/Llama-3.1-70B-Instruct", total=79.18 * (4 // ranks), gpus=ranks, engine_version=version,
-        tensor_parallel_size=ranks, max_model_len=4096,
-    )  # fmt: skip
-    cache = result.quantities["kv_cache_bytes"]
-    assert (cache.expected - cache.low > 9 * GIB) == unsure
-
-
 def test_a_tower_whose_heads_do_not_divide_is_whole_on_every_rank() -> None:
     """InternViT-6B has 25 heads: its attention, and its projector however many heads, are on each of two ranks."""
     config = {**resolve("OpenGVLab/InternVL2-2B").config}

@@ -41,18 +41,15 @@ CONTEXT_VERSION, MOST_CONTEXT_ROWS = (0, 11), 65_536
 # v1/worker/gpu_model_runner.py; the logs say "a budget of 153600 tokens")
 LONG_VIDEO_TOKENS, LONG_VIDEO_FACTOR = 12288, 12.5
 VIDEO_ALONE_VERSION = (0, 11)  # no image beside the largest video
-# worker/worker.py determine_num_available_blocks charges what the card lost, torch's own pool with it (0.2.5 to 0.6.3;
-# torch's peak since 0.6.4); reductions above the custom kernel's 8 MiB go through torch.distributed
-RESERVED_CHARGED, CUSTOM_ALL_REDUCE_BYTES = ((0, 2, 5), (0, 6, 4)), 8 << 20
 
 _RUN = "vLLM v1/worker/gpu_model_runner.py profile_run"
 
 
 def activation_peak(model: Model, r: Resolved, *, embeds: bool = True, samples: bool = True) -> Node:
     """Bytes above the weights at the fullest moment of the profile run, of a pipeline stage that `embeds` and `samples`
-    or not; with what a start without a cache of compiled graphs takes more, and what torch's pool holds beside it."""
+    or not; with what a start without a cache of compiled graphs takes more."""
     peak = _fullest_phase(model, r, samples=samples)
-    more = (*first_start(model, r, peak, embeds=embeds), *_waiting(model, r))
+    more = first_start(model, r, peak, embeds=embeds)
     return Node.group(peak.name, (*(peak.children or (peak,)), *more), source=peak.source) if more else peak
 
 
@@ -85,22 +82,6 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
     others = (_layer(model, r, dense=False), *_experts(model, r), *beside)
     return fullest_of(Node.group("profile run: forward", others, source=_RUN), first)
-
-
-def _waiting(model: Model, r: Resolved) -> list[Node]:
-    """Outputs of reductions, whose blocks serve again when the CPU has seen that they are over: none to all."""
-    since, until = RESERVED_CHARGED
-    row = model.hidden_size * r.storage.bytes_per_element
-    reduced = r.batched_tokens * row
-    if not since <= r.version < until or r.settings.tensor_parallel_size == 1 or reduced <= CUSTOM_ALL_REDUCE_BYTES:
-        return []
-    layers = sum(1 for _ in model.layers())
-    return [
-        Node("outputs of reductions", 0, "derived", 0, (2 * layers + 1) * reduced,
-             formula="(2 · layers + 1) × tokens × hidden × dtype at most",
-             inputs={"layers": layers, "tokens": r.batched_tokens, "hidden": model.hidden_size},
-             source="torch c10/cuda/CUDACachingAllocator.cpp recordStream; vLLM 0.6.3 worker/worker.py")
-    ]  # fmt: skip
 
 
 def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
