@@ -39,7 +39,7 @@ def plan_screen(plan: Plan) -> list[Line]:
 
 def _reasons(plan: Plan, width: int) -> list[Line]:
     """The plain no, and why what was asked does not fit."""
-    lines: list[Line] = wrapped_text("", plan.refusal, width) if plan.refusal else []
+    lines: list[Line] = [*wrapped_text("", plan.refusal, width)] if plan.refusal else []
     for reason in plan.reasons:
         lines += wrapped_text(f"{'because':<12}", reason, width)
     return lines
@@ -49,7 +49,8 @@ def _instead(option: Option, width: int) -> list[Line]:
     """What these cards do hold, as adapters."""
     need = format_bytes(int(option.result.needed.expected))
     verdict = "" if option.result.verdict is None else f", {said(option.result.verdict)}"
-    lines: list[Line] = wrapped_text(f"{'instead':<12}", f"{option.words} ({option.cost}): {need}{verdict}", width)
+    words = f"{option.words} ({option.cost}): {need}{verdict}"
+    lines = wrapped_text(f"{'instead':<12}", words, width)
     return [*lines, *wrapped_text(" " * 12, option.command, width, quoted=True)]
 
 
