@@ -143,3 +143,11 @@ def test_any_text_can_be_looked_up(text):
     language.choose(["--lang", "zh"])
     assert language.said(text) is not None
     assert "".join(language.broken(text, 20)).replace(" ", "") == "".join(text.split()).replace(" ", "")
+
+
+def test_values_that_are_asked_for_are_those_that_are_taken(capsys):
+    """Names of tasks have Chinese words on the screen; in a refusal they are what is to be written."""
+    err = said("estimate gpt2 --task trian --lang zh", capsys)[2]
+    assert "train, serve, generate, load" in err
+    assert "是不是 train？" in err
+    assert "训练" not in err

@@ -62,7 +62,13 @@ def test_version_and_overview(capsys):
     [
         (["estimat"], 'unknown command "estimat": did you mean estimate?'),
         (["zzz"], f'unknown command "zzz": expected one of {", ".join(COMMANDS)}'),
-        (["--json"], 'unknown option "--json": expected one of estimate'),
+        (["--json"], 'unknown option "--json": flags stand behind a command, as in vramwise estimate MODEL --json'),
+        (["Qwen3-8B"], 'unknown command "Qwen3-8B": it is a model: vramwise estimate Qwen3-8B'),
+        (["version"], 'unknown command "version": vramwise --version prints it'),
+        (
+            ["estimate", "llama", "3", "8b"],
+            'unexpected argument "3": no such file; a name with blanks stands in quotes, as "llama 3 8b"',
+        ),
         (["schema", "--jsn"], 'unknown flag "--jsn": vramwise schema --help lists all'),
         (["batch", "f", "--outptu", "x"], 'unknown flag "--outptu": did you mean --output?'),
         (["batch"], "the following arguments are required: FILE  (vramwise batch --help)"),

@@ -84,7 +84,7 @@ def test_every_default_is_a_value_that_its_kind_reads():
         (train(lora_dropout=1), "train.lora_dropout: expected a number ≥ 0 and < 1, got 1"),
         (
             serve(gpu_memory_utilization=90),
-            "serve.gpu_memory_utilization: expected a number > 0 and ≤ 1, got 90",
+            "serve.gpu_memory_utilization: expected a number > 0 and ≤ 1, got 90: did you mean 0.9?",
         ),
         (
             serve(gpu_memory_utilization=float("nan")),
@@ -284,3 +284,20 @@ def test_anything_is_read_or_refused_with_a_path(task, table, top):
         return
     assert error.path
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"task": "inference"}, r'got "inference": that is serve \(an engine\) or generate'),
+        ({"task": "fine-tune"}, r'got "fine-tune": that is train \(method full, lora or qlora\)'),
+        ({"task": "train", "train": {"sequence_length": "4k"}}, r'\(such as 4000 or 4096, written out\), got "4k"'),
+        ({"task": "serve", "serve": {"gpu_memory_utilization": 90}}, "got 90: did you mean 0.9"),
+        ({"task": "serve", "serve": {"quantization": "Q4_K_M"}}, "llama.cpp and ollama read: gguf_quant Q4_K_M"),
+        ({"task": "serve", "serve": {"quantization": "4bit"}}, "4 bits are awq, gptq, w4a16 or bitsandbytes-nf4"),
+        ({"task": "serve", "serve": {"gguf_quant": "Q4_K_M"}}, "llama.cpp and ollama read GGUF as it is: set engine"),
+    ],
+)
+def test_what_people_write_instead_says_what_they_look_for(data, said):
+    with pytest.raises(ScenarioError, match=said):
+        Scenario.from_dict({"model": "llama-3.1-8b", **data})

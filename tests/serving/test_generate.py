@@ -146,3 +146,15 @@ def test_layers_that_cannot_be_recorded_are_said_to_be_worked_out_otherwise() ->
     assert not any(
         "widths" in note for note in estimate({"model": "meta-llama/Llama-3.1-8B-Instruct", "task": "generate"}).notes
     )
+
+
+def test_a_prompt_beyond_the_models_positions_is_said():
+    """GPT-2 has 1,024 of them, and an index beyond its table stops the run."""
+
+    def notes(prompt):
+        table = {"prompt_tokens": prompt, "new_tokens": 24}
+        return estimate({"model": "gpt2", "task": "generate", "generate": table}).notes
+
+    said = "prompt_tokens and new_tokens, 1,025 in all, are beyond the model's own 1,024 positions"
+    assert said in notes(1001)
+    assert not any("beyond" in note for note in notes(1000))

@@ -21,8 +21,8 @@ def answer(model: str = LLAMA, num_gpus: int = 8, **train: Any) -> Result:
 @pytest.mark.parametrize(
     ("num_gpus", "settings", "words"),
     [
-        (3, {"tensor_parallel_size": 3},
-         r"tensor_parallel_size: 3 .* 32 attention heads and 8 .*; expected 1 \(no other divides the 3 GPUs too\)$"),
+        (3, {"tensor_parallel_size": 3}, r"tensor_parallel_size: 3 .* 32 attention heads and 8 .*; expected 1 "
+         r"\(no other divides the 3 GPUs too\)$"),
         (64, {"tensor_parallel_size": 64}, r"expected 1, 2, 4, 8$"),
         (64, {"pipeline_parallel_size": 64}, r"64 stages are more than the 32 layers; expected 1, 2, 4, 8, 16, 32$"),
         (8, {"framework": "megatron", "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 5,

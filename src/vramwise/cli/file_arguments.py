@@ -37,7 +37,8 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
         return []
     stray = next((word for word in args.files if not os.path.exists(word) and not set("./\\") & set(word)), None)
     if stray is not None:
-        raise UsageError(f'unexpected argument "{clipped(stray)}": no such file  (vramwise estimate --help)')
+        quoted = f'a name with blanks stands in quotes, as "{clipped(" ".join(words))}"'
+        raise UsageError(f'unexpected argument "{clipped(stray)}": no such file; {quoted}')
     from vramwise.interop.files.kinds import is_tools_file
 
     first = args.model if args.model is not None else args.scenario

@@ -23,6 +23,8 @@ FLAG = "--lang"
 _PAGE_GROUPS = ("task", "quantity", "word", "term", "moment")
 _FIELDS = re.compile(r"(?<=\S)( {2,})(?=\S)")
 _FIGURES = r"[\d.,]+"
+_KEPT = frozenset({"choices"})
+"""Names in braces for what is written as it is in every language: values of a key, commands, names of models."""
 _WORDS = r"(?:(?! · )[^;])+?"
 _ASIDE = re.compile(r"([^();]*[^(); ]) {0,2}\((.+)\)")
 _NAMED = re.compile(r"{\w+}")
@@ -170,7 +172,8 @@ def _said(language: str, text: str) -> str:
     for pattern, template in catalog.patterns:
         found = pattern.fullmatch(text)
         if found:
-            return template.format(**{name: said(value) for name, value in found.groupdict().items()})
+            pieces = found.groupdict().items()
+            return template.format(**{name: value if name in _KEPT else said(value) for name, value in pieces})
     aside = _ASIDE.fullmatch(text)
     if aside and said(aside[2]) != aside[2]:
         return f"{said(aside[1])}（{said(aside[2])}）"

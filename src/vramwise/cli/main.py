@@ -151,9 +151,18 @@ def _overview() -> str:
 
 
 def _unknown_command(given: str) -> str:
+    if given == "version":
+        return 'unknown command "version": vramwise --version prints it'
+    shown = clipped(given)
+    if given.startswith("-"):
+        return f'unknown option "{shown}": flags stand behind a command, as in vramwise estimate MODEL {shown}'
+    from vramwise.sources.catalog import written, written_behind_organisation
+
+    if written(given) or written_behind_organisation(given):
+        return f'unknown command "{shown}": it is a model: vramwise estimate {shown}'
     near = nearest(given, COMMANDS)
     hint = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(COMMANDS)}"
-    return f'unknown {"option" if given.startswith("-") else "command"} "{clipped(given)}": {hint}'
+    return f'unknown command "{shown}": {hint}'
 
 
 def _complain(problem: str, code: int) -> int:

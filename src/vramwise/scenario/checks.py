@@ -110,7 +110,8 @@ def _checked_serve(serve: ServeSettings, num_gpus: int | None) -> Checked:
     said_anyway = ("quantization",) if engine.reads_gguf and serve.quantization == "gguf" else ()
     notes = check_owners(serve, "serve", but=said_anyway)
     if serve.gguf_quant is not None and not engine.reads_gguf and serve.quantization != "gguf":
-        raise ScenarioError("serve.gguf_quant", f"needs quantization gguf with the engine {serve.engine}")
+        needed = f"needs quantization gguf with the engine {serve.engine}"
+        raise ScenarioError("serve.gguf_quant", f"{needed}; llama.cpp and ollama read GGUF as it is: set engine")
     if not engine.runs_on_cpu:
         _check_some_gpu(num_gpus)
     return _split(Checked(serve, num_gpus, notes), "serve", SERVE_SPLITS)

@@ -51,7 +51,7 @@ class Scenario(Settings):
     source: str = choice("where alone to look for the model's description", names.MODEL_SOURCES)
     revision: str | None = text("branch, tag or commit of the model's repository")
     library: str = choice("whose model it is, where its files leave that open", names.LIBRARIES)
-    task: str = key(choice_kind("what the GPU is for", names.TASKS), "")
+    task: str = key(choice_kind("what the GPU is for", names.TASKS, meant=names.TASKS_MEANT), "")
     gpu: str | None = text("GPU by name: 4090, 2xh100, h100 1g.10gb, 24GiB, or here (this machine's)")
     gpus: tuple[str, ...] | None = key(
         Several(help="unequal GPUs of one machine, by name, instead of gpu", item=Text(help="one GPU"), optional=True),

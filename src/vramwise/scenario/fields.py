@@ -51,10 +51,11 @@ def choice(
 
 
 def maybe(
-    help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None, **whose: Unpack[Whose]
-) -> str | None:
-    """One of several names, or open."""
-    return key(optional_choice_kind(help, names_, spellings), None, **whose)
+    help: str, names_: Sequence[str], spellings: Mapping[str, str | None] | None = None, *,
+    meant: Mapping[str, str] | None = None, **whose: Unpack[Whose],
+) -> str | None:  # fmt: skip
+    """One of several names, or open; `meant`: what people look for who write something else."""
+    return key(optional_choice_kind(help, names_, spellings, meant), None, **whose)
 
 
 def dtype_name(help: str, names_: Sequence[str] = names.DTYPES, **whose: Unpack[Whose]) -> str | None:

@@ -33,8 +33,9 @@ class ServeSettings(Settings):
     engine_version: str | None = text("its version, as text; defaults differ by version")
     dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
     quantization: str | None = maybe(
-        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS, owner=SERVERS
-    )
+        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
+        meant=names.SERVE_QUANTIZATION_MEANT, owner=SERVERS,
+    )  # fmt: skip
     quantization_group_size: int = whole("weights that share one scale", 128, owner=SERVERS)
     kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
     mamba_ssm_cache_dtype: str = choice(
@@ -185,8 +186,9 @@ class GenerateSettings(Settings):
     engine_version: str | None = text("its version, as text")
     dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
     quantization: str | None = maybe(
-        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS
-    )
+        "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
+        meant=names.SERVE_QUANTIZATION_MEANT,
+    )  # fmt: skip
     quantization_group_size: int = whole("weights that share one scale", 128)
     batch_size: int = whole("prompts at once", 1)
     prompt_tokens: int | None = whole("tokens of a prompt")

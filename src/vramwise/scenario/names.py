@@ -12,6 +12,16 @@ from vramwise import plugins
 from vramwise.engines import ENGINES as SPELLED_ENGINES
 
 TASKS: Final = ("train", "serve", "generate", "load")
+TASKS_MEANT: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("inference", "infer", "run", "chat", "predict"), "that is serve (an engine) or generate (transformers)"
+    ),
+    **dict.fromkeys(
+        ("fine-tune", "finetune", "fine-tuning", "finetuning", "sft", "lora", "qlora", "pretrain", "pretraining"),
+        "that is train (method full, lora or qlora)",
+    ),
+}
+"""What people look for who write a task so."""
 
 MODEL_SOURCES: Final = ("auto", "hub", "modelscope", "cache", "catalog")
 LIBRARIES: Final = ("auto", "transformers", "timm", "diffusers")
@@ -303,5 +313,14 @@ GGUF_QUANT_SPELLINGS: Final[Mapping[str, str]] = {
     "Q3_K": "Q3_K_M",
     "MXFP4": "MXFP4_MOE",
 }
+_FOUR_BITS, _EIGHT_BITS = "4 bits are awq, gptq, w4a16 or bitsandbytes-nf4", "8 bits are fp8, w8a8, gptq-int8 or int8"
+_OF_GGUF = "of GGUF files, which the engines llama.cpp and ollama read: gguf_quant"
+SERVE_QUANTIZATION_MEANT: Final[Mapping[str, str]] = {
+    **{name.lower().replace("_", "-"): f"{_OF_GGUF} {name}" for name in GGUF_QUANTS},
+    **dict.fromkeys(("4bit", "4-bit", "int4", "4bits"), f"{_FOUR_BITS}; {_OF_GGUF} Q4_K_M"),
+    **dict.fromkeys(("8bit", "8-bit", "8bits"), f"{_EIGHT_BITS}; {_OF_GGUF} Q8_0"),
+    **{f"q{bits}": f"{_OF_GGUF} {name}" for bits, name in ((4, "Q4_K_M"), (5, "Q5_K_M"), (6, "Q6_K"), (8, "Q8_0"))},
+}
+"""What people look for who write a format of the weights so."""
 
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -21,6 +22,7 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 
 LONGEST_TEXT = 4096
 _MOST_DIGITS = 40
+_THOUSANDS = re.compile(r"(\d{1,9})[kK]")
 
 V = TypeVar("V", covariant=True)
 Item = TypeVar("Item", covariant=True)
@@ -73,6 +75,10 @@ class Whole(Kind[int]):
         if type(value) is int and value > self.maximum:
             limit = "below 2^53" if self.maximum == LARGEST_WHOLE_NUMBER else f"≤ {self.maximum:,}"
             return f"a whole number {limit}"
+        thousands = _THOUSANDS.fullmatch(value.strip()) if isinstance(value, str) else None
+        if thousands is not None:
+            count = int(thousands[1])
+            return f"a whole number (such as {count * 1000} or {count * 1024}, written out)"
         return f"a whole number ≥ {self.minimum}"
 
     def from_text(self, text: str) -> object:
@@ -126,6 +132,8 @@ class Fraction(Kind[float]):
             if low and (value < 1 if self.below_one else value <= 1):
                 return float(value)
         expected = f"a number {'>' if self.above_zero else '≥'} 0 and {'<' if self.below_one else '≤'} 1"
+        if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
+            raise ScenarioError(path, f"expected {expected}, got {shown(value)}: did you mean {value / 100:g}?")
         raise refusal(path, expected, value)
 
     def from_text(self, text: str) -> object:
@@ -200,13 +208,15 @@ class Text(Kind[str]):
 class Choice(Kind[N]):
     """One of a few names; `spellings` maps what else people write to the name that is kept.
 
-    Letter case, `_` for `-` and blanks for `-` make no difference. A spelling may stand for null.
+    Letter case, `_` for `-` and blanks for `-` make no difference. A spelling may stand for null. `meant` says of words
+    that stand for none of them what people who write them look for.
     """
 
     names: tuple[str, ...]
     spellings: Mapping[str, N]
     _by_spelling: Mapping[str, N]
     more: Callable[[], Mapping[str, object]] | None = None
+    meant: Mapping[str, str] | None = None
 
     def read(self, value: object, path: str) -> N:
         if type(value) is str:
@@ -222,7 +232,8 @@ class Choice(Kind[N]):
 
     def _problem(self, value: object) -> str:
         near = nearest(value, [*self.names, *self.spellings]) if isinstance(value, str) else []
-        meant = f": did you mean {', '.join(near)}?" if near else ""
+        known = (self.meant or {}).get(_plain(value)) if isinstance(value, str) else None
+        meant = f": {known}" if known else f": did you mean {', '.join(near)}?" if near else ""
         listed = ", ".join(self.names[:16]) + (", …" if len(self.names) > 16 else "")
         return f"expected one of {listed}; got {shown(value)}{meant}"
 
@@ -236,21 +247,26 @@ class Choice(Kind[N]):
 
 def choice_kind(
     help: str, names: Sequence[str], spellings: Mapping[str, str] | None = None,
-    more: Callable[[], Mapping[str, object]] | None = None,
+    more: Callable[[], Mapping[str, object]] | None = None, meant: Mapping[str, str] | None = None,
 ) -> Choice[str]:  # fmt: skip
     """A `Choice` with its lookup table worked out once; `more`: names that plug-ins add, asked for when none fits."""
     by_spelling = {**(spellings or {}), **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, more=more)
+    return Choice(
+        help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, more=more, meant=meant
+    )
 
 
 def optional_choice_kind(
-    help: str, names: Sequence[str], spellings: Mapping[str, str | None] | None = None
-) -> Choice[str | None]:
+    help: str, names: Sequence[str], spellings: Mapping[str, str | None] | None = None,
+    meant: Mapping[str, str] | None = None,
+) -> Choice[str | None]:  # fmt: skip
     """The same of a key that may be null, which a spelling may stand for ("none")."""
     by_spelling: dict[str, str | None] = {**(spellings or {}), **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(help=help, optional=True, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling)
+    return Choice(
+        help=help, optional=True, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, meant=meant
+    )
 
 
 @record(kw_only=True, eq=False, frozen=False)

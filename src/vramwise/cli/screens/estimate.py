@@ -107,6 +107,8 @@ def settings_summary(result: Result) -> list[str]:
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
              "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip
+    if table.get("n_ctx") == table.get("max_model_len"):
+        table.pop("n_ctx", None)  # of one request at once it is the same length
     return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]
 
 
@@ -117,7 +119,7 @@ def _training_summary(result: Result, table: dict[str, object]) -> list[str]:
         share = facts.num_trainable_parameters / (facts.num_parameters + facts.num_trainable_parameters)
         targets = table.get("lora_targets", "all-linear")
         names = ", ".join(targets) if isinstance(targets, list | tuple) else "all linear"
-        trainable = f"{facts.num_trainable_parameters / 1e6:.1f} M trainable, {100 * share:.4f} %"
+        trainable = f"{facts.num_trainable_parameters / 1e6:,.1f} M trainable, {100 * share:.4f} %"
         method = f"{'QLoRA' if method == 'qlora' else 'LoRA'} r={table.get('lora_rank')}, {names} ({trainable})"
     precision, weights = str(table.get("precision")), table.get("param_dtype")
     if precision.endswith("-mixed") and weights not in (None, "fp32"):

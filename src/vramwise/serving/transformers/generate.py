@@ -121,8 +121,17 @@ def generation(
     simpler = simpler_walk_note(
         model, dtype=plan.storage.dtype, attention=plan.attention, batch=plan.rows, sequence=plan.prompt
     )
-    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note, simpler]
+    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note, simpler, _length_note(model, plan)]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
+
+
+def _length_note(model: Model, plan: Plan) -> str:
+    """Where prompt and new tokens need more positions than the model has; "" where they do not."""
+    longest = model_length(model)
+    asked = plan.new if model.head == "seq2seq-lm" else plan.prompt + plan.new  # an encoder's positions are its own
+    if asked <= longest:
+        return ""
+    return f"prompt_tokens and new_tokens, {asked:,} in all, are beyond the model's own {longest:,} positions"
 
 
 def resolve(given: GenerateSettings, model: Model) -> tuple[GenerateSettings, Plan]:
