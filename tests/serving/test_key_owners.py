@@ -49,6 +49,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "language_model_only": (True, {}, GEMMA),
     "max_loras": (4, {}, MOE),
     "max_lora_rank": (64, {"max_loras": 2}, MOE),
+    "lora_targets": (["q_proj"], {"max_loras": 2, "max_lora_rank": 64}, MOE),
     "speculative": ({"method": "draft_model", "num_tokens": 4, "model": "Qwen/Qwen3-0.6B"}, {}, MOE),
     "tensor_parallel_size": (2, {}, MOE),
     "pipeline_parallel_size": (2, {}, MOE),

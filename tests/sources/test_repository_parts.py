@@ -210,3 +210,16 @@ def test_serving_holds_the_adapter(network: FakeHub) -> None:
     assert adapted.quantities["kv_cache_bytes"].expected < plain.quantities["kv_cache_bytes"].expected
     other = estimate({"model": "someone/adapter", "task": "load"})
     assert any("someone/adapter (0.00 MiB in its file) is not counted" in note for note in other.notes)
+
+
+@pytest.mark.parametrize("engine", ["tgi", "tensorrt-llm", "llama.cpp", "sglang"])
+def test_every_engine_that_takes_adapters_holds_the_one_that_was_named(network: FakeHub, engine: str) -> None:
+    network.add(NAME, {"config.json": TINY})
+    network.add("someone/adapter", adapter_files())
+    scenario = {"model": "someone/adapter", "task": "serve", "gpu": "rtx-4090", "serve": {"engine": engine}}
+    result = estimate(scenario)
+    serve = result.scenario["serve"]
+    assert isinstance(serve, dict)
+    assert (serve["max_loras"], serve["max_lora_rank"], serve["lora_targets"]) == (1, 32, ["q_proj", "v_proj"])
+    assert any("from the adapter someone/adapter" in note for note in result.notes)
+    assert not any("is not counted" in note for note in result.notes)

@@ -35,6 +35,7 @@ RECORD = Engine(
     ),
     phases=PHASES,
     reads_gguf=True,
+    takes_any_adapter_rank=True,  # src/llama-adapter.cpp: an adapter's own tensors
     divides_by_room=True,
     runs_on_cpu=True,
     words=WORDS,

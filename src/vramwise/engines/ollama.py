@@ -13,6 +13,7 @@ RECORD = Engine(
     dated=(("0.30.0", "2026-05-29"),),
     phases=PHASES,
     reads_gguf=True,
+    takes_any_adapter_rank=True,  # src/llama-adapter.cpp: an adapter's own tensors
     divides_by_room=True,
     runs_on_cpu=True,
     words=WORDS,

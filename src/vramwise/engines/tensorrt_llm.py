@@ -9,6 +9,7 @@ RECORD = Engine(
     title="TensorRT-LLM",
     serving="tensorrt_llm",
     memory_share="gpu_memory_utilization",
+    takes_any_adapter_rank=True,  # peftCacheManager.cpp: pages of max_lora_rank
     cache_dtypes=("auto", "bf16", "fp16", "fp8_e4m3", "int8", "nvfp4"),
     words={
         "mem_fraction_static": "gpu_memory_utilization",

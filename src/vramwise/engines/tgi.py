@@ -10,6 +10,7 @@ RECORD = Engine(
     serving="tgi",
     newest="3.3.7",
     memory_share="gpu_memory_utilization",
+    takes_any_adapter_rank=True,  # 3.3.7 adapters/lora.py: an adapter's own tensors
     cache_dtypes=("auto", "fp8_e4m3", "fp8_e5m2"),
     words={
         "mem_fraction_static": "gpu_memory_utilization",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.engines import engine_named
-from vramwise.scenario.definition import Scenario
+from vramwise.scenario.definition import Scenario, engines_of
 from vramwise.units import format_bytes
 
 _LORA = ("lora", "qlora")
@@ -24,7 +24,9 @@ def with_adapter(
     ranks = (rank,) if engine.takes_any_adapter_rank else engine.adapter_ranks
     fitting = next((one for one in ranks if one >= rank), None) if scenario.task == "serve" else None
     if rank and fitting is not None:
-        return _with(scenario, "serve", name, {"max_loras": 1, "max_lora_rank": fitting})
+        targets = trained.get("lora_targets") if engine.name in engines_of("lora_targets") else None
+        chosen = {"lora_targets": targets} if targets else {}
+        return _with(scenario, "serve", name, {"max_loras": 1, "max_lora_rank": fitting, **chosen})
     size = "" if stored_bytes is None else f" ({format_bytes(stored_bytes, 'MiB')} in its file)"
     return scenario, (f"the adapter {name}{size} is not counted: the numbers are those of its base model",)
 

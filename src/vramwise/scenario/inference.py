@@ -10,7 +10,7 @@ from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, MLX, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
 from vramwise.scenario.settings import Settings, ownership_of
-from vramwise.scenario.values import Fraction, Kind, Several, Share, Table, Text, Whole, choice_kind
+from vramwise.scenario.values import AllOrSeveral, Fraction, Kind, Several, Share, Table, Text, Whole, choice_kind
 
 SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS, MLX
 LLAMA_CPPS = LLAMA_CPP, OLLAMA  # ollama runs llama.cpp
@@ -79,8 +79,19 @@ class ServeSettings(Settings):
         uncounted=(SGLANG,),
     )
     language_model_only: bool | None = switch("no media may come, and towers are not loaded", owner=VLLM)
-    max_loras: int | None = whole("adapters in one batch", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
-    max_lora_rank: int | None = whole("largest adapter rank", owner=(VLLM, SGLANG), uncounted=(TGI, TENSORRT_LLM))
+    max_loras: int | None = whole(
+        "adapters in one batch, or loaded", owner=(VLLM, SGLANG, TGI, TENSORRT_LLM, *LLAMA_CPPS)
+    )
+    max_lora_rank: int | None = whole("largest adapter rank", owner=(VLLM, SGLANG, TGI, TENSORRT_LLM, *LLAMA_CPPS))
+    lora_targets: str | tuple[str, ...] = key(
+        AllOrSeveral(
+            help="modules that get adapters: all-linear or names",
+            item=Text(help="a module name"),
+            whole="all-linear",
+        ),
+        "all-linear",
+        owner=(SGLANG, TGI, TENSORRT_LLM, *LLAMA_CPPS),
+    )
     speculative: Mapping[str, str | int] | None = key(
         Table(help="speculative decoding (method=eagle,num_tokens=3)", optional=True, keys=_SPECULATIVE),
         None,

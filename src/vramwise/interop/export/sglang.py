@@ -42,6 +42,9 @@ def write(asked: Asked) -> Draft:
         for key, flag in (("max_loras", "--max-loras-per-batch"), ("max_lora_rank", "--max-lora-rank")):
             if key in stated:
                 words += [flag, str(stated[key])]
+        targets = stated.get("lora_targets")
+        if isinstance(targets, list | tuple):
+            words += ["--lora-target-modules", *map(str, targets)]
     drafts = stated.get("speculative")
     if isinstance(drafts, Mapping):
         flags = {"method": "--speculative-algorithm", "model": "--speculative-draft-model-path",

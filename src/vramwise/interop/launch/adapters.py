@@ -6,6 +6,7 @@ from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.values import fraction
 
+RANK_ASSUMED = "adapters, taken as of rank 16 in every linear layer (--max-lora-rank, --lora-targets)"
 _SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "use_qlora", "q_lora")
 _RANKS = ("lora_r", "lora_rank", "peft_lora_r")
 _TARGETS = ("lora_target_modules", "lora_target")

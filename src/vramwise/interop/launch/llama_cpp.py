@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.files import is_there
+from vramwise.interop.launch.adapters import RANK_ASSUMED
 from vramwise.interop.launch.command import (
     Launch,
     Start,
@@ -60,14 +61,14 @@ _MODEL = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _CONTEXT = ("-c", "--ctx-size")
 _DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+_ADAPTERS = ("--lora", "--lora-scaled")
 _DRAFT_LAYERS = ("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl")
 _LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers")
 _APART = frozenset((*_MODEL, *_REPOSITORY, *_CONTEXT, *_LAYERS, "-hff", "--hf-file", "-mu", "--model-url", "-ot",
                     "--override-tensor", "-dev", "--device", "-nkvu", "--no-kv-unified", "-no-fa", "--no-fa",
                     "--no-flash-attn", "-no-fmoe", "--no-fmoe", "--kv-offload", "-kvo", "--no-mmproj-offload",
-                    "--no-mmproj", "--no-mmproj-auto", *_DRAFT, *_DRAFT_LAYERS))  # fmt: skip
+                    "--no-mmproj", "--no-mmproj-auto", *_ADAPTERS, *_DRAFT, *_DRAFT_LAYERS))  # fmt: skip
 UNCOUNTED = {
-    "--lora": "the adapter's own tensors",
     "--control-vector": "its tensors",
     "-cram": "the prompt cache in host memory",
     "--cache-ram": "the prompt cache in host memory",
@@ -115,8 +116,13 @@ def read(start: Start) -> Launch:
     if devices is not None:
         scenario["num_gpus"] = devices
     _beside(words, settings)
+    adapters = [name for flag in _ADAPTERS for text in words.given.get(flag, ()) for name in text.split(",") if name]
+    if adapters:
+        settings["max_loras"] = len(adapters)
     read_flags = frozenset(MEANINGS) | _APART
     notes = notes_of("llama.cpp", words, read_flags, UNCOUNTED, words.loose)
+    if adapters:
+        notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
     return Launch("llama.cpp", scenario, notes, understood_of(words, read_flags))
 
 

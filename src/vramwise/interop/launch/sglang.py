@@ -53,7 +53,7 @@ _SPECULATIVE = {
     "--speculative-num-draft-tokens": "num_tokens",
 }
 CAPTURED = ("--cuda-graph-bs", "--cuda-graph-bs-decode")
-_LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank")
+_LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank", "--lora-target-modules")
 _APART = frozenset(
     (*CAPTURED, *_DATA_PARALLEL, *_EXPERT_PARALLEL, *_SPECULATIVE, *_LORA, "--model-path", "--model", "--quantization")
 )
@@ -74,6 +74,11 @@ def read(start: Start) -> Launch:
     if words.given.get("--lora-paths") or words.given.get("--enable-lora"):
         settings["max_loras"] = whole(_last(words, "--max-loras-per-batch") or "8")
         settings["max_lora_rank"] = whole(_last(words, "--max-lora-rank") or "16")
+        targets = [
+            name for text in words.given.get("--lora-target-modules", ()) for name in text.replace(",", " ").split()
+        ]
+        if targets and "all" not in targets:
+            settings["lora_targets"] = targets
     quantization = _last(words, "--quantization")
     if quantization and word(quantization):
         name = quantization.replace("_", "-").lower()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.interop.launch.adapters import RANK_ASSUMED
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
 from vramwise.interop.launch.flags import flags_of
 from vramwise.interop.launch.values import Meaning, fraction, whole, word
@@ -22,7 +23,6 @@ MEANINGS = {
 }
 UNCOUNTED = {
     "--max-batch-total-tokens": "the tokens that fit are worked out",
-    "--lora-adapters": "adapters that are loaded beside the model",
     "--speculate": "heads that draft tokens",
 }
 
@@ -54,7 +54,11 @@ def read(start: Start) -> Launch:
         notes.append(f"--quantize {quantization}: the format that the model's own config states is used")
     named = words.given.get("--model-id", [""])[-1]
     model = one_model("text-generation-inference", named, "--model-id MODEL")
-    apart = frozenset(MEANINGS) | {"--model-id", "--quantize"}
+    adapters = [name for text in words.given.get("--lora-adapters", ()) for name in text.split(",") if name.strip()]
+    if adapters:
+        settings["max_loras"] = len(adapters)
+        notes.append(f"--lora-adapters: {len(adapters)} {RANK_ASSUMED}")
+    apart = frozenset(MEANINGS) | {"--model-id", "--quantize", "--lora-adapters"}
     notes.extend(notes_of("text-generation-inference", words, apart, UNCOUNTED, words.loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
     return Launch("tgi", scenario, tuple(notes), understood_of(words, apart))

@@ -14,10 +14,13 @@ from vramwise.files import is_there
 from vramwise.formats.gguf_file import read_gguf
 from vramwise.hardware import Gpu
 from vramwise.models import Model, describe
+from vramwise.models.parallel_cut import ParallelCut
 from vramwise.result import Node
 from vramwise.scenario import Scenario
+from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.encoder import tower_bytes
 from vramwise.serving.llama_cpp.buffers import device_name
+from vramwise.serving.llama_cpp.devices import HOST, layer_devices
 from vramwise.serving.llama_cpp.placement import placement
 from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
 from vramwise.serving.llama_cpp.terms import Extra, Terms
@@ -26,11 +29,13 @@ from vramwise.sources import resolve
 WARM_UP_TOKENS = 46 * 46  # of towers with free image sizes (clip.cpp set_warmup_n_tokens; some take 256)
 _TOWER = ("vision", "audio", "speech", "projector")
 _SPREAD = (0.3, 2.0)
+_ADAPTERS = "llama.cpp src/llama-adapter.cpp, convert_lora_to_gguf.py (--outtype f32 unless told otherwise)"
+_ADAPTERS_FORMULA = "adapters × rank × Σ (in + out) × 4"
 
 
 def extras_of(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -> tuple[Extra, ...]:
-    """Draft model and projector, each where one is named."""
-    found = [*_draft(scenario, plan, gpu), *_projector(scenario, model, plan)]
+    """Draft model, projector and adapters, each where one is named."""
+    found = [*_draft(scenario, plan, gpu), *_projector(scenario, model, plan), *_adapters(model, plan)]
     return tuple(found)
 
 
@@ -95,6 +100,36 @@ def _projector(scenario: Scenario, model: Model, plan: Plan) -> Iterator[Extra]:
         return
     rest = (Node(device_name(i), 0, "exact") for i in range(1, plan.devices))
     yield Extra(Node.group("projector", (Node.group(device_name(0), parts), *rest)))
+
+
+def _adapters(model: Model, plan: Plan) -> Iterator[Extra]:
+    """A and B of every adapted layer where that layer lies, in fp32 as convert_lora_to_gguf.py writes them, or 16 bit
+    where it was told to (src/llama-adapter.cpp llama_adapter_lora_init_impl: the buffer type of the weight)."""
+    held, rank = adapters_asked(plan.settings)
+    if not held:
+        return
+    whole, where = ParallelCut(), layer_devices(plan)
+    devices, host = [0] * plan.devices, 0
+    for index, block in enumerate(model.layers()):
+        size = 4 * held * rank * sum(width for _, width in adapted_sizes(block, whole, plan.settings.lora_targets))
+        device = where[min(index, len(where) - 1)] if plan.devices else HOST
+        if device == HOST:
+            host += size
+        else:
+            devices[device] += size
+    on_host = _adapter_node(host, held, rank) if host else None
+    if plan.devices < 2:
+        yield Extra(_adapter_node(sum(devices), held, rank), on_host)
+        return
+    each = (Node(device_name(i), size, "derived", size // 2, size, source=_ADAPTERS) for i, size in enumerate(devices))
+    yield Extra(Node.group("adapters", tuple(each), formula=_ADAPTERS_FORMULA), on_host)
+
+
+def _adapter_node(size: int, held: int, rank: int) -> Node:
+    return Node(
+        "adapters", size, "derived", size // 2, size, formula=_ADAPTERS_FORMULA,
+        inputs={"max_loras": held, "max_lora_rank": rank}, source=_ADAPTERS,
+    )  # fmt: skip
 
 
 def _tower_file(path: str) -> Node:

@@ -19,7 +19,7 @@ from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.adapters import adapted_elements
+from vramwise.serving.common.adapters import Targets, adapted_sizes
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
@@ -227,12 +227,22 @@ def _adapters(model: Model, r: SglangResolved, stage: int) -> Node | None:
     slots, rank = r.settings.max_loras or ADAPTER_SLOTS, r.settings.max_lora_rank or ADAPTER_RANK
     first, end = engine_stages(r.settings).spans(model.num_layers)[stage]
     cut = engine_layout(r.settings).cut
-    elements = sum(adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
+    targets = _with_their_fused(r.settings.lora_targets)
+    blocks = list(model.layers())[first:end]
+    elements = sum(size * rank for block in blocks for _, size in adapted_sizes(block, cut, targets))
     size = slots * elements * r.storage.bytes_per_element
     return Node(
         "LoRA slots", size, "derived", size, size, formula="slots × rank × Σ (in + out) × dtype",
         inputs={"max_loras": slots, "max_lora_rank": rank}, source="SGLang 0.5.23 lora/mem_pool.py init_buffers",
     )  # fmt: skip
+
+
+def _with_their_fused(targets: Targets) -> Targets:
+    """Names with those that one layer is fused of (0.5.23 lora/utils.py get_normalized_target_modules)."""
+    groups = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+    named = targets if isinstance(targets, tuple) else ()
+    more = (name for group in groups if set(group) & set(named) for name in group)
+    return tuple(dict.fromkeys((*named, *more))) if named else targets
 
 
 def _has_experts(model: Model) -> bool:

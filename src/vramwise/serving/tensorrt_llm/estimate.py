@@ -17,11 +17,12 @@ from vramwise.models.lengths import model_length
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_stages, engine_weights, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
@@ -33,6 +34,8 @@ DEFAULT_FRACTION = 0.9
 DEFAULT_BATCH = 2048
 DEFAULT_BATCHED_TOKENS = 8192
 DEFAULT_BLOCK = 32
+_QKV = frozenset({"q_proj", "k_proj", "v_proj"})
+_PAGE_RANKS, _LARGEST_RANK = 8, 64  # PeftCacheConfig: optimalAdapterSize, maxAdapterSize
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
@@ -77,7 +80,7 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
     )  # fmt: skip
     token, state = sequence_bytes(specs)
     return PooledBudget(
-        weights=engine_weights(model, settings, r.storage, stage),
+        weights=_weights(model, r, stage),
         working=(activations(model, r, capability_of(gpu)), _buffers()),
         graphs=Node(
             "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"
@@ -91,6 +94,37 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
         share_name="gpu_memory_utilization",
         share=r.share,
     )
+
+
+def _weights(model: Model, r: ResolvedServe, stage: int) -> Node:
+    """The weights of a stage and its cache of adapters (cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp).
+
+    A slot is as wide as the smallest module; there are max_loras · rank · layers · modules times those of the widest,
+    in whole pages of eight ranks of every module. Of q, k and v those that are not named are modules too.
+    """
+    weights = engine_weights(model, r.settings, r.storage, stage)
+    held, rank = adapters_asked(r.settings)
+    if not held:
+        return weights
+    first, end = engine_stages(r.settings).spans(model.num_layers)[stage]
+    blocks, cut, targets = list(model.layers())[first:end], engine_layout(r.settings).cut, r.settings.lora_targets
+    if isinstance(targets, tuple) and set(targets) & _QKV:
+        targets = tuple(dict.fromkeys((*targets, *sorted(_QKV))))
+    layers = [sizes for block in blocks if (sizes := adapted_sizes(block, cut, targets))]
+    widths = dict(size for sizes in layers for size in sizes)
+    if not widths:
+        return weights
+    page, widest = min(widths.values()), max(widths.values())
+    slots = held * rank * len(layers) * len(widths) * -(-widest // page)
+    a_page = min(_PAGE_RANKS, rank) * sum(-(-width // page) for width in widths.values()) * len(layers)
+    a_page = max(a_page, -(-min(_LARGEST_RANK, rank) * widest // page))
+    size = -(-slots // a_page) * a_page * page * r.storage.bytes_per_element
+    cache = Node(
+        "adapters", size, "derived", size, size, formula="pages of slots × width × dtype",
+        inputs={"max_loras": held, "max_lora_rank": rank, "modules": len(widths)},
+        source="TensorRT-LLM cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp getPageManagerConfig",
+    )  # fmt: skip
+    return Node.group("weights", (*weights.children, cache))
 
 
 def _buffers() -> Node:

@@ -14,10 +14,12 @@ from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, text_config
+from vramwise.models.parallel_cut import ParallelCut
 from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
@@ -176,13 +178,36 @@ def _block_size(model: Model, version: tuple[int, ...], capability: float | None
     return FLASHINFER_BLOCK if widths and widths <= FLASHINFER_HEADS else FLASH_DECODING_BLOCK
 
 
+def _weights(model: Model, r: ResolvedServe) -> Node:
+    """The weights and the adapters beside them, which are loaded before the warm-up.
+
+    Every rank has its part of A and of B; the rank of both is filled up (server/text_generation_server/adapters/lora.py
+    3.3.7; punica_sgmv pad_rank: 8 for each shard, above that a multiple of 16).
+    """
+    weights = engine_weights(model, r.settings, r.storage)
+    held, rank = adapters_asked(r.settings)
+    if not held:
+        return weights
+    shards = r.settings.tensor_parallel_size
+    filled = 8 * shards if rank <= 8 * shards else -(-rank // 16) * 16
+    whole, targets = ParallelCut(), r.settings.lora_targets
+    elements = sum(size * filled for block in model.layers() for _, size in adapted_sizes(block, whole, targets))
+    size = held * elements // shards * r.storage.bytes_per_element
+    adapters = Node(
+        "adapters", size, "derived", size, size, formula="adapters × rank × Σ (in + out) × dtype / shards",
+        inputs={"max_loras": held, "max_lora_rank": rank},
+        source="text-generation-inference 3.3.7 adapters/lora.py prepare_weights",
+    )  # fmt: skip
+    return Node.group("weights", (*weights.children, adapters))
+
+
 def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:
     own, ranks = r.storage.bytes_per_element, r.settings.tensor_parallel_size
     specs = model_specs(model, ranks, CacheDtypes(r.cache_element_bytes, own, own), False)
     token, state = sequence_bytes(specs)
     share = _share(r)
     return PooledBudget(
-        weights=engine_weights(model, r.settings, r.storage),
+        weights=_weights(model, r),
         working=(warm_up(model, r, capability_of(gpu)),),
         graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),
