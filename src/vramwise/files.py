@@ -48,6 +48,11 @@ def may_look_at(path: str) -> bool:
     return any(real == folder or real.startswith(folder + os.sep) for folder in _within)
 
 
+def may_look_anywhere() -> bool:
+    """Whether nobody said `stay_within`: what this machine holds is the asker's own."""
+    return _within is None
+
+
 def is_there(path: str) -> bool:
     """Whether there is such a file or folder, as far as it may be looked at."""
     return may_look_at(path) and os.path.exists(path)

@@ -402,3 +402,43 @@ def test_every_option_that_is_read_in_code_stands_in_the_code() -> None:
             words = row["option"].removesuffix(".*").rpartition(".")[2].split("_")
             ends = ["_".join(words[place:]) for place in range(len(words))]  # f"offload_{name}_device" names its end
             assert any(f'{end}"' in code or f".{end}" in code for end in ends), row
+
+
+COMPOSE = """
+services:
+  llm:
+    image: vllm/vllm-openai:v0.11.2
+    env_file: [own.env]
+    command: --model ${LLM_ID} --max-model-len ${LENGTH:-2048} ${EAGER:+--enforce-eager}
+"""
+
+
+def test_compose_files_are_filled_in_from_env_files_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = written("app/docker-compose.yml", COMPOSE)
+    for name in ("LLM_ID", "LENGTH", "EAGER"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UsageError, match="LLM_ID"):
+        read(file)
+    assert read(file, model="gpt2").scenario["model"] == "gpt2"
+    written("app/.env", "# ours\nexport LLM_ID='Qwen/Qwen3-8B'\nLENGTH=4096  # short\nEAGER=1\n")
+    written("app/own.env", "VLLM_USE_V1=0\n")
+    launch = read(file)
+    serve = launch.scenario["serve"]
+    assert isinstance(serve, dict)
+    assert (launch.scenario["model"], serve["max_model_len"], serve["enforce_eager"]) == ("Qwen/Qwen3-8B", 4096, True)
+    assert serve["use_v1"] is False
+    assert not any("taken as empty" in note for note in launch.notes)
+    monkeypatch.setenv("LLM_ID", "Qwen/Qwen3-0.6B")
+    assert read(file).scenario["model"] == "Qwen/Qwen3-0.6B"
+
+
+def test_a_server_fills_in_nothing_of_its_own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from vramwise import files
+
+    file = written("app/docker-compose.yml", COMPOSE)
+    monkeypatch.setenv("LLM_ID", "a-secret-of-the-server")
+    monkeypatch.setattr(files, "_within", (str(tmp_path / "elsewhere"),))
+    written("app/.env", "LLM_ID=another-secret\n")
+    with pytest.raises(UsageError) as problem:
+        read(file)
+    assert "secret" not in str(problem.value)

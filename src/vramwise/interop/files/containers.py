@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vramwise.engines import engines
 from vramwise.errors import VramwiseError, clipped
+from vramwise.interop.files.compose_variables import of_service, variables_for
 from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
 from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
@@ -25,24 +26,28 @@ _RANK = re.compile(r"--(?:node[-_]rank|machine[-_]rank|headless)(?:[ =][^ ]+)?")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
 
 
-def compose_programs(table: Mapping[str, object]) -> list[Program]:
+def compose_programs(table: Mapping[str, object], path: str) -> list[Program]:
     """The services of a Compose file that start a known program."""
-    services = table.get("services")
+    services, variables = table.get("services"), variables_for(path)
     found: list[Program] = []
     for name, service in (services if isinstance(services, Mapping) else {}).items():
         if isinstance(service, Mapping):
-            found += _compose_service(str(name), service)
+            found += _compose_service(str(name), service, variables, path)
     return found[:MOST_PROGRAMS]
 
 
-def _compose_service(name: str, service: Mapping[str, object]) -> list[Program]:
-    unset: list[str] = []
-    environment = {key: _interpolated(value, unset) for key, value in _environment(service.get("environment"))}
-    entrypoint = _interpolated_words(service.get("entrypoint"), unset)
-    command = _interpolated_words(service.get("command"), unset)
-    image = _interpolated(str(service.get("image") or ""), unset)
+def _compose_service(
+    name: str, service: Mapping[str, object], variables: Mapping[str, str], path: str
+) -> list[Program]:  # fmt: skip
+    filled = _Filled(variables)
+    environment = of_service(service, path)
+    environment |= {key: filled.in_text(value) for key, value in _environment(service.get("environment"))}
+    entrypoint, command = filled.in_words(service.get("entrypoint")), filled.in_words(service.get("command"))
+    image = filled.in_text(str(service.get("image") or ""))
     words = [*entrypoint, *command] if entrypoint and _has_shell(entrypoint) else [image, *entrypoint, *command]
-    notes = (f"not set here, taken as empty: {', '.join(clipped(one, 40) for one in unset[:8])}",) if unset else ()
+    unset = ", ".join(clipped(one, 40) for one in filled.unset[:8])
+    hint = " (.env beside the file sets them, or the environment)"
+    notes = (f"not set here, taken as empty: {unset}{hint}",) if unset else ()
     found = programs_in_words([word for word in words if word], environment, name)
     found = found or _by_the_images_name(image, [*entrypoint, *command], environment, name)
     return [_with_notes(one, notes) for one in found]
@@ -58,7 +63,10 @@ def _by_the_images_name(
         line, own = engine.command_line, engine.title.lower()
         if line is not None and line.model_flag and own in called and line.model_flag in given:
             found = programs_in_words([*line.server, *arguments], environment, name)
-            return [_with_notes(one, (f"image {clipped(image)} is taken as {own}'s by its name",)) for one in found]
+            said = [f"image {clipped(image)} is taken as {own}'s by its name"]
+            if "cpu" in re.split(r"[^a-z]+", called):
+                said.append("the image runs on the CPU: the numbers are those of a GPU")
+            return [_with_notes(one, tuple(said)) for one in found]
     return []
 
 
@@ -70,25 +78,38 @@ def _has_shell(words: Sequence[str]) -> bool:
     return any(re.fullmatch(r"-[a-z]*c", word) for word in words)
 
 
-def _interpolated(text: str, unset: list[str]) -> str:
-    def value(match: re.Match[str]) -> str:
+class _Filled:
+    """Texts with their `${NAME}` filled in, and the names that nothing sets."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self.unset: list[str] = []
+
+    def in_text(self, text: str) -> str:
+        return _PARAMETER.sub(self._value, text)
+
+    def in_words(self, value: object) -> list[str]:
+        if isinstance(value, str):
+            parsed = commands_of(self.in_text(value).replace("\n", " ")).commands
+            return [word for command in parsed for word in command.words]
+        return [self.in_text(str(word)) for word in value] if isinstance(value, list) else []
+
+    def _value(self, match: re.Match[str]) -> str:
+        """`:-` and its like take an empty value for none; `+` is what stands where one is set."""
         if match.group() == "$$":
             return "$"
-        name, kind, default = match.group(1) or match.group(4), match.group(2) or "", match.group(3) or ""
+        name, kind, other = match.group(1) or match.group(4), match.group(2) or "", match.group(3) or ""
+        found = self._variables.get(name)
+        is_set = bool(found) if ":" in kind else found is not None
+        if "+" in kind:
+            return other if is_set else ""
+        if is_set and found is not None:
+            return found
         if "-" in kind:
-            return default
-        if name not in unset:
-            unset.append(name)
+            return other
+        if name not in self.unset:
+            self.unset.append(name)
         return ""
-
-    return _PARAMETER.sub(value, text)
-
-
-def _interpolated_words(value: object, unset: list[str]) -> list[str]:
-    if isinstance(value, str):
-        parsed = commands_of(_interpolated(value, unset).replace("\n", " ")).commands
-        return [word for command in parsed for word in command.words]
-    return [_interpolated(str(word), unset) for word in value] if isinstance(value, list) else []
 
 
 def _environment(value: object) -> Iterator[tuple[str, str]]:

@@ -32,6 +32,7 @@ _STARTING = frozenset(
     {"compose", "kubernetes", "helm-values", "ray-serve", "ray-model", "script", "modelfile", "python", "notebook"}
 )
 _LISTED_SERVICES = 12
+_MODEL_FLAGS = frozenset({"--model", "--model-id", "--model-path", "--model_name_or_path", "-m"})
 
 
 @record
@@ -229,6 +230,9 @@ def _with_model(words: Sequence[str], said: Sequence[str], model: str | None) ->
     except UsageError:
         if model is None:
             raise
+        for place, word in enumerate(words):
+            if word in _MODEL_FLAGS and (place + 1 == len(words) or words[place + 1].startswith("-")):
+                return _read([*words[: place + 1], model, *words[place + 1 :]], said)
         return _read([*words, "--model", model], said)
 
 
@@ -248,7 +252,7 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
     if kind is kinds.COMPOSE:
         from vramwise.interop.files.containers import compose_programs
 
-        return compose_programs(given.table)
+        return compose_programs(given.table, given.path)
     if kind is kinds.KUBERNETES or kind is kinds.RAY_SERVE:
         from vramwise.interop.files.containers import kubernetes_programs
 
