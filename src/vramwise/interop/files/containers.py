@@ -14,6 +14,7 @@ from vramwise.engines import engines
 from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.files.compose_variables import of_service, variables_for
 from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
+from vramwise.interop.files.kserve import kserve_programs
 from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
@@ -61,7 +62,8 @@ def _by_the_images_name(
     given = {word.partition("=")[0] for word in arguments}
     for engine in engines():
         line, own = engine.command_line, engine.title.lower()
-        if line is not None and line.model_flag and own in called and line.model_flag in given:
+        is_called = own in called or engine.name in re.split(r"[^a-z]+", called)
+        if line is not None and line.model_flag and is_called and line.model_flag in given:
             found = programs_in_words([*line.server, *arguments], environment, name)
             said = [f"image {clipped(image)} is taken as {own}'s by its name"]
             if "cpu" in re.split(r"[^a-z]+", called):
@@ -136,6 +138,10 @@ def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Pro
             name = str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
         if kind.endswith("TrainingRuntime") and name in used:
             continue  # what runs is the job that is made of it
+        served = kserve_programs(document, name or kind.lower())
+        if served is not None:
+            found += served
+            continue
         job, groups = train_job(document, documents), groups_of(document)
         if job is not None:
             container, pod, group = job
