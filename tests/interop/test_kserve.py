@@ -94,6 +94,8 @@ def test_another_backend_is_said(tmp_path: Path) -> None:
 
 def test_a_model_that_lies_elsewhere_is_named_beside_the_file(tmp_path: Path) -> None:
     text = LLM.replace("hf://Qwen/Qwen3-30B-A3B", "pvc://claim/qwen")
+    served = text.replace("name: q}", "name: Qwen/Qwen3-14B}")
+    assert serve(read(tmp_path, served)[0])["model"] == "Qwen/Qwen3-14B"
     assert serve(read(tmp_path, text, model="Qwen/Qwen3-8B")[0])["model"] == "Qwen/Qwen3-8B"
 
 

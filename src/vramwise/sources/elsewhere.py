@@ -6,6 +6,7 @@ import re
 
 from vramwise.errors import SourceError
 from vramwise.files import shown_path
+from vramwise.sources.reference import STORE
 from vramwise.sources.resolve import resolve
 
 _HUB_FOLDER = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
@@ -41,13 +42,16 @@ def _name_in(path: str) -> str | None:
     if cached is not None:
         return f"{cached[1]}/{cached[2]}"
     pieces = [piece for piece in _SEPARATORS.split(path) if piece]
-    return pieces[-1].replace(_DOT, ".") if pieces and _is_path(path) else None
+    if not pieces or not _is_path(path):
+        return None
+    organisation, joined, name = pieces[-1].partition("--")  # meta-llama--Llama-3.1-8B
+    return f"{organisation}/{name}" if joined else pieces[-1].replace(_DOT, ".")
 
 
 def _is_path(path: str) -> bool:
     """`$HOME/models/…` of a script is one too."""
     several = len([piece for piece in _SEPARATORS.split(path) if piece]) > 2
-    return several or path.startswith(("/", ".", "~", "$")) or "\\" in path
+    return several or path.startswith(("/", ".", "~", "$")) or "\\" in path or STORE.match(path) is not None
 
 
 def _known(name: str) -> bool:

@@ -39,11 +39,19 @@ class Reference:
         return pattern.fullmatch(self.name) is not None and ".." not in self.name
 
 
+STORE = re.compile(r"(?i)(?:s3|gs|gcs|az|azure|abfss?|wasbs?|oss|obs|cos|pvc|oci|file|tos)://")
+"""Addresses of stores that engines and clusters load weights from."""
+
+
 def reference(text: str) -> Reference:
     """A name as it was written: ORG/NAME, ORG/NAME@REVISION, ORG/NAME:PICK, both, or an address of a hub's page.
 
     Raises SourceError for an address that is no model's.
     """
+    if STORE.match(text):
+        raise SourceError(
+            f"{clipped(text, 200)}: weights in a store are not looked at: give the model's name or its config.json"
+        )
     if _URL.match(text):
         return _of_url(text)
     if _BARE_HOST.match(text):

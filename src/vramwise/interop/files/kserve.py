@@ -29,7 +29,10 @@ def kserve_programs(document: object, name: str) -> list[Program] | None:
         return None
     spec = _table(document.get("spec"))
     if document.get("kind") == "LLMInferenceService":
-        model = _model(_table(spec.get("model")).get("uri"), ())
+        named = _table(spec.get("model"))
+        model = _model(named.get("uri"), ())
+        if "://" in model and "/" in str(named.get("name") or ""):
+            model = str(named["name"])  # the weights lie in a volume or a bucket, under the name they are served by
         parts = ((spec, name), (_table(spec.get("prefill")), f"{name}-prefill"))
         return [one for part, called in parts if part.get("template") or part is spec
                 for one in _of_template(part, model, called)]  # fmt: skip
