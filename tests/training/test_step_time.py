@@ -13,9 +13,12 @@ from vramwise import estimate
 from vramwise.accuracy import read_cases
 from vramwise.estimation import described_model
 from vramwise.hardware import find_gpu
+from vramwise.records import replace
 from vramwise.scenario import Scenario
+from vramwise.training.activations.checkpointing import replayed_nodes
 from vramwise.training.job import job_of
 from vramwise.training.speed import StepTime, step_time
+from vramwise.training.speed.kernels import block_work
 from vramwise.training.speed.links import links_of
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases" / "throughput.jsonl"
@@ -47,9 +50,74 @@ def test_runs_that_set_the_rates_are_within_a_tenth(errors):
 
 
 def test_runs_of_sources_that_set_no_rate_are_within_a_fifth(errors):
-    others = [error for source, all_of in errors.items() if source != "foundry" for error in all_of]
-    assert len(others) > 20
-    assert statistics.median(map(abs, others)) < 0.2
+    others = {source: all_of for source, all_of in errors.items() if source != "foundry"}
+    together = [error for all_of in others.values() for error in all_of]
+    assert len(together) > 20
+    assert statistics.median(map(abs, together)) < 0.15
+    for source, all_of in others.items():
+        assert len(all_of) == 1 or statistics.median(map(abs, all_of)) < 0.2, source
+
+
+def test_four_of_five_runs_of_every_source_are_inside_the_interval_and_all_fit():
+    inside: dict[str, list[bool]] = {}
+    for case in read_cases(CASES):
+        result = estimate(case.scenario, replays=False)
+        rate, measured = result.quantities["tokens_per_second"], float(case.measured["tokens_per_second"])
+        inside.setdefault(case.id.split("-")[1], []).append(rate.low <= measured <= rate.high)
+        assert result.verdict is None or result.verdict.fits, case.id
+    assert all(sum(held) >= 0.8 * len(held) for held in inside.values())
+
+
+MEGATRON = {"framework": "megatron", "precision": "bf16-master", "attention": "eager", "sequence_length": 1024}
+
+
+def kernels_of(num_gpus: int, **train: object) -> dict[str, int]:
+    """Bytes that the kernels of a decoder layer move, by operation; those that run again behind `again`."""
+    scenario = Scenario.from_dict(
+        {
+            "model": "gpt2-medium",
+            "task": "train",
+            "gpu": "a100-sxm-80gb",
+            "num_gpus": num_gpus,
+            "train": MEGATRON | train,
+        }
+    )
+    job = job_of(scenario, described_model("gpt2-medium")[1], find_gpu("a100-sxm-80gb").gpu)
+    run = next(run for run in job.shape(job.ranks[0]).recorded.runs if run.layer is not None)
+    replayed = replayed_nodes(run, job.train)
+    found: dict[str, int] = {}
+    for place, node in enumerate(run.nodes):
+        here = frozenset({0} if place in replayed else ())
+        for work in block_work(replace(run, nodes=(node,)), here, job.step_axes):
+            key = f"again {node.op}" if work.is_repeated else node.op
+            found[key] = found.get(key, 0) + work.moved_bytes
+    return found
+
+
+def test_what_lies_between_cut_layers_moves_its_part_of_the_sequence():
+    whole = kernels_of(4, tensor_parallel_size=4)
+    cut = kernels_of(4, tensor_parallel_size=4, sequence_parallel=True)
+    for op in ("native_layer_norm", "add"):
+        assert cut[op] == pytest.approx(whole[op] / 4, rel=0.01)
+    assert cut["bmm"] == whole["bmm"]
+
+
+def test_named_modules_alone_run_again():
+    """Megatron's selective recomputation: the core of attention, and no product of a weight."""
+    moved = kernels_of(1, checkpointing="selective", recompute=["core_attn"])
+    again = {op.removeprefix("again ") for op in moved if op.startswith("again ")}
+    assert again == {"bmm", "fused_softmax", "native_dropout", "clone"}  # of the context
+    assert "addmm" in {
+        op.removeprefix("again ") for op in kernels_of(1, checkpointing="full") if op.startswith("again")
+    }
+
+
+def test_megatron_scales_masks_and_takes_the_softmax_in_one_kernel():
+    moved = kernels_of(1)
+    scores = 16 * 1024 * 1024 * 2  # heads of gpt2-medium, 16 bits
+    assert moved["fused_softmax"] == 2 * scores
+    assert not {"_softmax", "mul_scalar"} & moved.keys()
+    assert "_softmax" in kernels_of(1, precision="fp32")
 
 
 def test_a_step_on_one_card_is_its_matrix_products_and_what_moves_memory():

@@ -34,7 +34,7 @@ from vramwise.models.lowering import Lowering
 from vramwise.models.operations import experts as transformers_experts
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.adapters import adapted_parameters
-from vramwise.models.operations.attention import Attention, Rotary, padded, tables_of
+from vramwise.models.operations.attention import Attention, Rotary, attention_dropout, padded, repeat_kv, tables_of
 from vramwise.models.operations.attention import attention as transformers_attention
 from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
 from vramwise.models.operations.experts import ExpertMlps, grouped_linear
@@ -136,7 +136,9 @@ def rotation(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
 
 
 def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
-    """Latent attention's kernel; attention of one width runs as it is."""
+    """Latent attention's kernel; attention of one width runs as it is, but for the softmax between two products."""
+    if run.execution.attention == "eager" and _softmax_is_fused(run, op, q):
+        return _with_fused_softmax(run, op, q, k, v)
     if not op.latent or k.shape[-1] == v.shape[-1]:
         return transformers_attention(run, op, q, k, v, *others)
     v = run.tape.clone_contiguous(v)
@@ -144,6 +146,29 @@ def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *ot
         return transformers_attention(run, op, q, k, v, *others)
     out = run.tape.flash_of_own_widths(q, k, v)
     return run.tape.reshape(out, *out.shape[:2], -1)
+
+
+def _softmax_is_fused(run: Lowering, op: Attention, q: Tensor) -> bool:
+    """Whether scale, causal mask and softmax are one kernel: in 16 bits, without another mask or a cap.
+
+    Megatron core 0.16 fusions/fused_softmax.py `is_kernel_available` (`--no-masked-softmax-fusion` turns it off; of
+    sequences beyond 16,384 it is torch's own, which is not told apart); legacy/model/fused_softmax.py had it by 2020.
+    """
+    plain = op.causal and not op.softcap and op.window is None and not op.alibi and not op.latent and op.style.ordinary
+    return plain and q.dtype in ("fp16", "bf16") and not padded(run) and not run.execution.documents
+
+
+def _with_fused_softmax(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """baddbmm that scales, the fused softmax, which keeps its output, dropout, bmm (core transformer/
+    dot_product_attention.py)."""
+    tape = run.tape
+    k, v = repeat_kv(run, op, k, v)
+    scores = tape.matmul(q, tape.transpose(k, 2, 3))
+    weights = tape.like(scores, requires_grad=scores.requires_grad, op="fused_softmax")
+    tape.record("fused_softmax", [scores], [weights], [(weights, "result")])
+    weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    out = tape.transpose(tape.matmul(weights, v), 1, 2)
+    return tape.contiguous(tape.reshape(out, *out.shape[:2], -1))
 
 
 def router_product(run: Lowering, op: WideRouterProduct, x: Tensor, weight: Tensor) -> Tensor:

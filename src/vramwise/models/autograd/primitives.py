@@ -158,6 +158,7 @@ _ROWS = (
     Primitive("linalg_vector_norm", "new", ("self", "result")),
     Primitive("norm", "new"),
     Primitive("_softmax", "new", ("result",), fp32_under_autocast=_CUDA),
+    Primitive("fused_softmax", "new", ("result",)),  # Megatron's: scale, causal mask and softmax
     Primitive("_log_softmax", "new", ("result",), fp32_under_autocast=_CUDA),
     Primitive(
         "native_layer_norm",

@@ -45,6 +45,26 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
     return _without(run, train, what)
 
 
+def replayed_nodes(run: BlockRun, train: ResolvedTrain) -> frozenset[int]:
+    """Places of a block's operations that run again in backward; none where it is not checkpointed.
+
+    Of a checkpointed layer those whose outputs are not kept, of named modules their own alone: what lies between them
+    and is not kept, such as a product in front of a dropout, nobody reads in backward.
+    """
+    kept = kept_storages(run, train)
+    if kept is None:
+        return frozenset()
+    what = train.recompute or ("op",)
+    by_operation = what == ("op",) or any(name.startswith("all-but") for name in what)
+    if train.checkpointing == "selective" and run.is_recomputed is None and not by_operation:
+        parts = _PartsOf(run, train)
+        return frozenset(i for name in what for i in parts.operations(name))
+    there = frozenset(kept)
+    return frozenset(
+        i for i, node in enumerate(run.nodes) if not any(output.storage in there for output in node.outputs)
+    )
+
+
 def boundary(run: BlockRun) -> list[Storage]:
     """The incoming hidden states, and what is saved here but made outside any block.
 
@@ -167,7 +187,7 @@ class _PartsOf:
         in_experts = self._is_inside(node)
         parts = node.module.split(".")
         if name == "core_attn":
-            return node.primitive.is_attention or node.op in ("_softmax", "bmm")
+            return node.primitive.is_attention or node.op in ("_softmax", "fused_softmax", "bmm")
         if name == "layernorm":
             return self._is_norm_of_its_own(node)
         if name == "mlp":

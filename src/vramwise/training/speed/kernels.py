@@ -10,7 +10,7 @@ attention kernels. Not counted: gaps between kernels, the host.
 from __future__ import annotations
 
 from vramwise.models.autograd.size import Axes, evaluate
-from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.autograd.tensor import Node, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.training.speed.rates import Rates
@@ -45,20 +45,19 @@ class BlockSeconds:
         return self.forward + self.backward + self.again
 
 
-def block_work(run: BlockRun, kept: list[Storage] | None, axes: Axes) -> tuple[KernelWork, ...]:
-    """The kernels of a block at these sizes; of a checkpointed block all run again whose outputs are not `kept`."""
-    there = frozenset(kept or ())
+def block_work(run: BlockRun, replayed: frozenset[int], axes: Axes) -> tuple[KernelWork, ...]:
+    """The kernels of a block at these sizes; `replayed`: places of those that run again in backward."""
     return tuple(
         KernelWork(
             flops=int(evaluate(node.flops, axes)),
             gradient_flops=int(evaluate(node.backward_flops, axes)),
-            moved_bytes=sum(int(evaluate(tensor.nbytes, axes)) for tensor in (*made, *node.inputs)),
+            moved_bytes=sum(_moved(tensor, axes) for tensor in (*made, *node.inputs)),
             is_attention=node.primitive.is_attention,
             multiplies_by_weights=node.primitive.multiplies_by_weights,
             needs_gradient=any(tensor.requires_grad for tensor in node.inputs),
-            is_repeated=kept is not None and not any(output.storage in there for output in node.outputs),
+            is_repeated=place in replayed,
         )
-        for node, made in ((node, _made(node)) for node in run.nodes)
+        for place, node, made in ((place, node, _made(node)) for place, node in enumerate(run.nodes))
         if made or node.flops
     )
 
@@ -73,6 +72,13 @@ def block_seconds(kernels: tuple[KernelWork, ...], rates: Rates, *, fp8: bool, a
         backward += second
         again += first if kernel.is_repeated else 0.0
     return BlockSeconds(forward, backward, again)
+
+
+def _moved(tensor: Tensor, axes: Axes) -> int:
+    """Bytes of a tensor on this rank: its storage is smaller where it repeats what lies there, or where the sequence is
+    cut between ranks.
+    """
+    return min(int(evaluate(tensor.nbytes, axes)), int(evaluate(tensor.storage.nbytes, axes)))
 
 
 def _made(node: Node) -> list[Tensor]:

@@ -1,6 +1,6 @@
 """What of its data sheet a card reaches: rates of matrix products, attention, memory, and the least time of a kernel.
 
-Shares come from published training runs (speed.csv, fitted by tools/fit_speed.py), by generation of card; those of a
+Shares come from published training runs (speed.csv; benchmarks/speed.py prints what every source is off by), by generation of card; those of a
 generation without runs are as wide as all that are known.
 """
 

@@ -22,7 +22,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.result import Quantity
-from vramwise.training.activations.checkpointing import kept_storages
+from vramwise.training.activations.checkpointing import replayed_nodes
 from vramwise.training.exchange.offload import host_parts
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
@@ -170,7 +170,7 @@ def _layers(job: Job) -> tuple[Layer, ...]:
     found = []
     for run, sizes in zip(shape.recorded.runs, shape.runs, strict=True):
         if id(run) not in known:
-            kernels = block_work(run, kept_storages(run, job.train), axes)
+            kernels = block_work(run, replayed_nodes(run, job.train), axes)
             known[id(run)] = Layer(run.layer is not None, sizes.is_head, kernels, *_sent(run, axes))
         found.append(known[id(run)])
     return tuple(found)
