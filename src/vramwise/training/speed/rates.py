@@ -1,7 +1,7 @@
 """What of its data sheet a card reaches: rates of matrix products, attention, memory, and the least time of a kernel.
 
-Shares come from published training runs (speed.csv; benchmarks/speed.py prints what every source is off by), by generation of card; those of a
-generation without runs are as wide as all that are known.
+Shares come from published training runs (speed.csv; benchmarks/speed.py prints what every source is off by), by
+generation of card; those of a generation without runs are as wide as all that are known.
 """
 
 from __future__ import annotations
