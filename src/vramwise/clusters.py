@@ -149,8 +149,9 @@ def connected(where: str) -> Iterator[Cluster]:
         warnings.simplefilter("ignore")  # of packages that differ: vramwise's version is looked at here
         _quiet()
         target = where if "://" in where else stack.enter_context(_started(where))
-        if target is where:
-            _say_what_is_plain(where)
+        address = where if target is where else str(target.scheduler_address)
+        if target is where or not address.startswith("inproc://"):
+            _say_what_is_plain(address)
         try:
             client = stack.enter_context(distributed.Client(target, timeout=CONNECT_S, set_as_default=False))
             address = str(client.scheduler.address)
@@ -219,15 +220,39 @@ def _started(path: str) -> Iterator[Any]:
     kind, jobs, settings = _described(path)
     module, name, package = KINDS[kind]
     starter = getattr(_imported(module, package), name)
+    cluster = None
     try:
-        with starter(**settings) as cluster:
-            if jobs is not None:
-                scale = {"jobs": jobs} if module == "dask_jobqueue" else {"n": jobs}
-                cluster.scale(**scale)
-            yield cluster
+        cluster = starter(**settings)
+        if jobs is not None:
+            _scale(cluster, jobs, by_jobs=module == "dask_jobqueue")
     except (TypeError, ValueError, OSError, RuntimeError) as problem:
-        why = clipped(str(problem), 200)
+        if cluster is not None:
+            _close(cluster)
+        why = clipped(" ".join(str(problem).split()), 300)
         raise UsageError(f"{shown_path(path)}: [{kind}] does not start a cluster ({why})") from None
+    with cluster:
+        yield cluster
+
+
+def _close(cluster: Any) -> None:
+    """End a cluster of which not all jobs could be submitted: Dask insists that what it made has begun or failed."""
+    status = import_module("distributed.core").Status
+    for worker in getattr(cluster, "workers", {}).values():
+        if worker.status == status.created:
+            worker.status = status.failed
+    cluster.close()
+
+
+def _scale(cluster: Any, jobs: int, *, by_jobs: bool) -> None:
+    if not by_jobs:
+        cluster.scale(n=jobs)
+        return
+
+    async def submit() -> None:
+        cluster.scale(jobs=jobs)
+        await cluster._correct_state()  # else what sbatch (qsub, bsub) answers is logged, and nobody comes
+
+    cluster.sync(submit)
 
 
 def _described(path: str) -> tuple[str, int | None, dict[str, Any]]:
@@ -259,5 +284,5 @@ def _imported(module: str, package: str) -> Any:
 
 def _quiet() -> None:
     """What is wrong is said here in one line."""
-    for name in ("distributed", "tornado", "asyncio"):
+    for name in ("distributed", "tornado", "tornado.application", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

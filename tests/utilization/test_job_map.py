@@ -142,3 +142,15 @@ def test_plain_is_said_outside_loopback(capsys):
     assert capsys.readouterr().err == ""
     clusters._say_what_is_plain("tcp://node7:8786")
     assert "--dask tcp:// is plain" in capsys.readouterr().err
+
+
+def test_a_cluster_that_a_file_starts_says_too_that_it_is_plain(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "local.toml"
+    file.write_text('[local]\nn_workers = 1\nprocesses = false\nprotocol = "tcp://"\ndashboard_address = ":0"\n')
+    with clusters.connected(str(file)):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(clusters, "_is_loopback", lambda host: False)  # as on a network that others are on
+    with clusters.connected(str(file)):
+        pass
+    assert "--dask tcp:// is plain" in capsys.readouterr().err
