@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -56,6 +58,34 @@ def test_a_model_lists_the_tools_and_calls_them():
     assert json.loads(found[3]["content"][0]["text"]) == answer("check", {"scenario": SCENARIO})
     assert found[4]["isError"] is True
     assert json.loads(found[4]["content"][0]["text"])["error"]["matches"][0] == "rtx-4090"
+
+
+def test_the_same_tools_answer_over_http_beside_the_page(tmp_path):
+    pytest.importorskip("mcp")
+    pytest.importorskip("fastapi")
+    command = [sys.executable, "-m", "vramwise", "web", "--mcp", "--port", "0", "--offline"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    try:
+        address = process.stderr.readline().split()[1].rstrip("/")
+
+        def asked(message, **headers):
+            kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+            body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+            question = urllib.request.Request(f"{address}/mcp", body, {**kinds, **headers})
+            with urllib.request.urlopen(question) as answered:
+                return json.loads(answered.read() or "null")
+
+        assert asked(START[0])["result"]["serverInfo"]["name"] == "vramwise"
+        listed = asked({"id": 2, "method": "tools/list"})["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["estimate", "plan", "fit", "check", "compare"]
+        told = asked(call(3, "check", {"scenario": SCENARIO}))["result"]
+        assert json.loads(told["content"][0]["text"]) == answer("check", {"scenario": SCENARIO})
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            asked({"id": 4, "method": "tools/list"}, Origin="http://evil.example")
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def test_an_estimate_is_short_unless_all_of_it_is_asked_for():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from vramwise.errors import SourceError, clipped
 from vramwise.records import replace
+from vramwise.sources.browser_http import given_token
 from vramwise.sources.described import model_in
 from vramwise.sources.hub import (
     NO_CLIENT,
@@ -75,7 +76,8 @@ def model_somewhere(asked: Reference, *, network: bool = True) -> ModelSource:
 
 def _surroundings() -> _Surroundings:
     """What else an answer hangs on."""
-    return tuple(os.environ.get(name) for name in ("HF_ENDPOINT", "MODELSCOPE_ENDPOINT", "VRAMWISE_CACHE", "HF_TOKEN"))
+    named = (os.environ.get(name) for name in ("HF_ENDPOINT", "MODELSCOPE_ENDPOINT", "VRAMWISE_CACHE", "HF_TOKEN"))
+    return *named, given_token()
 
 
 def _looked_for(asked: Reference, offline: bool) -> ModelSource | SourceError:
