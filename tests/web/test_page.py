@@ -13,6 +13,16 @@ SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
 TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4090&train.method=lora&train.micro_batch_size=2"
 
 
+LARGEST = "moonshotai/Kimi-K3"
+"""Of the catalog, by parameters: 2.8 trillion."""
+CUT = """() => {
+  const isOurs = (one) => one.getClientRects().length && !one.closest('.scroll, .tabs, pre, textarea, .hidden');
+  return [...document.querySelectorAll('#question *, .right *')].filter(isOurs)
+    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 120));
+}"""
+"""What reaches over the edge of the screen, without what scrolls by itself."""
+
+
 def shown(page: Any, address: str, scenario: str = SERVING) -> None:
     page.goto("about:blank")
     page.goto(address + scenario)
@@ -99,10 +109,17 @@ def test_nothing_is_wider_than_a_phone(page, address, scheme):
     page.set_viewport_size({"width": 375, "height": 812})
     for scenario in (
         TUNING,
-        "#model=deepseek-ai/DeepSeek-V3&task=serve&gpu=h200&num_gpus=8&serve.tensor_parallel_size=8",
+        f"#model={LARGEST}&task=serve&gpu=h200&num_gpus=16&serve.tensor_parallel_size=16",
+        "#model=deepseek-ai/DeepSeek-V3&task=train&gpu=h200&num_gpus=64&train.fsdp=full-shard",
     ):
         shown(page, address, scenario)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        for view in ("why", "change", "map", "cards", "compare", "right", "files", "share"):
+            page.click(f"#tab-{view}")
+            page.wait_for_function(
+                "() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')"
+            )
+            assert page.evaluate("document.documentElement.scrollWidth") <= 375, (scenario, view)
+            assert page.evaluate(CUT) == [], (scenario, view)
 
 
 def test_chinese_and_back(page, address):

@@ -17,6 +17,7 @@ LLAMA_CPP = importlib.import_module("sample_logs").LLAMA_CPP
 VIEWS = ["why", "change", "map", "cards", "compare", "right", "files", "share"]
 SERVING = "#model=qwen2.5-0.5b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
 TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora&train.micro_batch_size=8"
+TOO_LARGE = "#model=llama-3.1-8b&task=train&gpu=rtx-4060&train.method=lora"
 MESSAGE = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB "
     "of which 1.14 GiB is free. Including non-PyTorch memory, this process has 22.50 GiB memory in use. Of the "
@@ -118,7 +119,7 @@ def test_files_of_several_kinds_are_read(page, address, tmp_path):
         page.wait_for_function(f"() => document.querySelector('.report h3')?.textContent === '{path.name} · {kind}'")
 
 
-def test_a_planted_peak_stays_visible_among_a_million_points_and_a_redraw_is_quick(page, address):
+def test_a_planted_peak_stays_visible_among_a_million_points(page, address):
     shown(page, address, SERVING)
     drawn = page.evaluate(
         """async () => {
@@ -129,22 +130,18 @@ def test_a_planted_peak_stays_visible_among_a_million_points_and_a_redraw_is_qui
           document.getElementById("view").replaceChildren(box);
           await new Promise((done) => setTimeout(done, 200));
           const canvas = box.querySelector("canvas");
-          const times = [];
           for (const key of ["+", "-", "-", "+", "ArrowRight", "0", "-"]) {
             canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
-            times.push(Number(box.dataset.redrawMs));
           }
           const pen = canvas.getContext("2d");
           const at = Math.floor((765_432 / 1_000_000) * canvas.width);
           const high = pen.getImageData(at - 1, Math.floor(canvas.height * 0.3), 3, 1).data;
-          times.sort((a, b) => a - b);
           const peak = box.querySelector("[data-path]").dataset.value;
-          return { ink: Math.max(high[3], high[7], high[11]), redraw: times[3], peak };
+          return { ink: Math.max(high[3], high[7], high[11]), peak };
         }"""
     )
     assert drawn["ink"] == 255
     assert drawn["peak"] == str(8 * 2**30)
-    assert drawn["redraw"] < 100
 
 
 def test_what_is_taken_away_is_the_scenario(page, address, tmp_path):
@@ -166,17 +163,54 @@ def test_an_embedded_page_shows_the_answer_alone(page, address):
     assert page.is_visible(".bar")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_use_every_view(page, address, axe, scheme):
+@pytest.mark.parametrize(
+    ("scheme", "language", "width"),
+    [("light", "en", 1280), ("dark", "zh", 1280), ("light", "zh", 375), ("dark", "en", 375)],
+)
+def test_everybody_can_use_every_view(page, address, axe, scheme, language, width):
     page.emulate_media(color_scheme=scheme)
-    shown(page, address, TUNING)
+    page.set_viewport_size({"width": width, "height": 812})
+    shown(page, address, TOO_LARGE)
+    if language == "zh":
+        page.click("#language")
+        page.wait_for_function("() => document.querySelector('#tab-why').textContent === '为什么'")
     page.evaluate(axe)
     for view in VIEWS:
         page.click(f"#tab-{view}")
         page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
-        found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
-        serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(view, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in serious] == []
+        nothing_serious(page, view)
+    assert page.get_attribute("html", "lang") == {"en": "en", "zh": "zh-Hans"}[language]
+
+
+def test_everybody_can_use_what_opens(page, address, axe):
+    """A plan's options, a comparison, a file's report, what is wrong with a value, and a list of models."""
+    shown(page, address, TUNING, "change")
+    page.evaluate(axe)
+    page.click('[data-focus="plan"]')
+    page.wait_for_selector(".plan .option")
+    nothing_serious(page, "a plan")
+    page.click("#tab-compare")
+    page.click('[data-focus="keep"]')
+    page.wait_for_selector(".sides")
+    nothing_serious(page, "a comparison")
+    page.click("#tab-files")
+    page.fill("#pasted", MESSAGE)
+    page.click("text=Read it")
+    page.wait_for_selector(".failure")
+    nothing_serious(page, "a report")
+    page.fill("#train-micro_batch_size", "-5")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#train-micro_batch_size[aria-invalid=true]")
+    nothing_serious(page, "a wrong value")
+    page.fill("#model", "qwen")
+    page.wait_for_selector("#model-list [role=option]")
+    nothing_serious(page, "a list")
+
+
+def nothing_serious(page, where):
+    found = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+    serious = [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+    assert [(where, one["id"], [node["html"][:160] for node in one["nodes"][:3]]) for one in serious] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

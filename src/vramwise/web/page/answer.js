@@ -15,13 +15,14 @@ export function word(text) {
   return h("span", { class: `word ${slug(text)}` }, mark(text), named("word", text));
 }
 
-/* What is wrong is said at the question; the answer before it stays, paler. */
+/* What is wrong is said at the question; the answer before it stays, and says so. */
 export function showError(error) {
   const where = byId("answer");
   const isKept = where.querySelector(".headline") !== null;
   where.classList.toggle("stale", isKept);
   byId("summary").classList.add("stale");
   if (!isKept) fill(where, sentence("p", { class: "error" }, error.message));
+  else if (!where.querySelector(".before")) where.prepend(h("p", { class: "before" }, t("answer.before")));
 }
 
 /* The answer in one line, at the edge of a screen that shows the question alone. */
