@@ -23,7 +23,7 @@ COUNTS = {
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
-    "training-threads.jsonl": (85, 87),
+    "training-threads.jsonl": (84, 86),
     "training-2026.jsonl": (149, 301),
     "throughput.jsonl": (157, 157),
 }

@@ -170,6 +170,40 @@ def test_what_moves_tensors_is_not_replayed(settings: dict[str, Any]) -> None:
     assert not is_replayed(asked.train, asked.ranks[0])
 
 
+TORCHTITAN = {"framework": "torchtitan", "fsdp": "full-shard", "fsdp_version": 2, "precision": "bf16-mixed",
+              "sequence_length": 4096, "checkpointing": "full", "attention": "sdpa"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "cut"),
+    [
+        ("meta-llama/Llama-3.1-8B", {"tensor_parallel_size": 4, "sequence_parallel": True}),
+        ("meta-llama/Llama-3.1-8B", {"tensor_parallel_size": 2, "sequence_parallel": True, "checkpointing": "none"}),
+        ("deepseek-ai/DeepSeek-V2-Lite", {"expert_parallel_size": 8}),
+        ("Qwen/Qwen3-30B-A3B", {"expert_parallel_size": 4, "tensor_parallel_size": 2, "sequence_parallel": True}),
+    ],
+    ids=["tensors", "tensors, nothing recomputed", "experts", "both"],
+)
+def test_ranks_of_tensor_and_expert_parallelism_play_what_their_moments_hold(model: str, cut: dict[str, Any]) -> None:
+    asked = job({"model": model, "task": "train", "num_gpus": 8, "train": {**TORCHTITAN, **cut}})
+    rank = asked.ranks[0]
+    assert is_replayed(asked.train, rank)
+    batch, sequence = asked.train.micro_batch_size, asked.local_sequence
+    found = replay(asked.model, asked.structure, batch, sequence, asked.accumulates, 0, None, (), rank)
+    held = max(moment.total for moment in asked.moments(rank))
+    assert abs(found.allocated / held - 1) < 0.02
+    assert found.allocated < found.reserved < 1.5 * found.allocated
+
+
+def test_more_ranks_of_tensor_parallelism_reserve_less() -> None:
+    def reserved(ranks: int) -> int:
+        train = {**TORCHTITAN, "tensor_parallel_size": ranks, "sequence_parallel": True, "micro_batch_size": 4}
+        scenario = {"model": "meta-llama/Llama-3.1-8B", "task": "train", "num_gpus": 8, "train": train}
+        return int(estimate(scenario).quantities["peak_reserved"].expected)
+
+    assert reserved(2) > reserved(4) > reserved(8)
+
+
 def test_reserved_memory_is_worked_out_when_it_is_read() -> None:
     table = {"model": "Qwen/Qwen2.5-0.5B", "task": "train", "train": {"method": "lora", "sequence_length": 777}}
     replay.cache_clear()

@@ -6,8 +6,12 @@ optimizer's states and temporaries; `zero_grad`. What shards tensors gathers and
 (gathers.py). The first step and a steady one are played, since states that the first one makes take memory that
 activations had. Where lengths vary, a step of each length is played instead.
 
-Not played: DeepSpeed, pipelines, tensor parallelism, offloaded activations, further models in the same process,
-litgpt's loop, which keeps logits over the step; `is_replayed` says for which settings the replay stands.
+Under tensor and expert parallelism the walks are those of one rank, with the tokens that all-to-alls bring. What
+all-gathers and reduce-scatters along the sequence make for the length of one product is not among them: a hidden state
+of all tokens, of which layers have dozens.
+
+Not played: pipelines, offloaded activations, further models in the same process, Megatron, litgpt's loop, which keeps
+logits over the step; `is_replayed` says for which settings the replay stands.
 """
 
 from __future__ import annotations
@@ -64,7 +68,9 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     if gradient_life(train).released or away.activations or placement.stages > 1:
         return False
-    if cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1:
+    if (cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1) and (
+        placement.weight_shards == 1 or train.fsdp_version != 2
+    ):  # what torch's tensor and expert parallelism go with
         return False
     if train.zero_stage:
         from vramwise.training.reserved_memory import stage_3, stages_1_2
