@@ -37,6 +37,7 @@ from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
 from vramwise.training.step.overload import overload_bytes
 from vramwise.training.tree import activations_node, phase, state_nodes
+from vramwise.training.zero3.lag import NO_LAG, Lag
 
 if TYPE_CHECKING:
     from vramwise.training.speed import StepTime
@@ -201,7 +202,7 @@ def first_quantities(
     allocated = counters.allocated_with_errors("peak_allocated", bare, kind, certain)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
-    active = counters.up_to(bare, round(bare.expected) + awaited(exchanged, job.train))
+    active = _active(job, rank, moments, bare, awaited(exchanged, job.train))
     process = counters.kept_with_errors(
         "process by ratio", counters.plus(by_ratio, *outside), kind, certain + _least(outside)
     )
@@ -217,12 +218,39 @@ def first_quantities(
     })  # fmt: skip
 
 
+_HEAD_OF_QUEUE = ("forward", "loss", "forward return", "forward end", "backward: head")
+"""Moments at which what a forward pass freed may still wait for the card."""
+
+
+def _active(job: Job, rank: Placement, moments: list[Moment], bare: Quantity, awaited_bytes: int) -> Quantity:
+    """Allocated bytes with those that wait for another stream; at the end of a forward pass under ZeRO stage 3 the
+    gathered weights of all layers that the host is ahead of the card."""
+    may_wait = counters.up_to(bare, round(bare.expected) + awaited_bytes)
+    lag = _lag(job, rank)
+    if not lag.most:
+        return may_wait
+    workspace = round(bare.expected) - max(moment.total for moment in moments)
+    forward = max(moment.total for moment in moments if moment.name in _HEAD_OF_QUEUE) + workspace
+    expected = max(bare.expected, forward + lag.expected * lag.layer_bytes)
+    kept = Quantity(bare.low, expected, max(may_wait.high, expected))
+    return counters.up_to(kept, forward + lag.most * lag.layer_bytes)
+
+
+def _lag(job: Job, rank: Placement) -> Lag:
+    if job.train.zero_stage != 3:
+        return NO_LAG
+    from vramwise.training.speed.lag import lag_of_card
+
+    return lag_of_card(job, rank)
+
+
 def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
     """The replay of this job's step, where it has everything that allocates."""
     if not is_replayed(job.train, rank) or not runs_one_by_one(job.shape(rank), job.model, job.train):
         return None
     batch, sequence = job.train.micro_batch_size, job.local_sequence
-    return reserved.Play(job.model, job.structure, batch, sequence, job.accumulates, workspace.bytes, rank)
+    sizes = batch, sequence, job.accumulates, workspace.bytes, rank
+    return reserved.Play(job.model, job.structure, *sizes, lag=_lag(job, rank))
 
 
 def _limits(
@@ -232,7 +260,16 @@ def _limits(
     beside, batch, sequence = sum(node.bytes for node in outside), job.train.micro_batch_size, job.train.sequence_length
     awake = 0 if generating is None else generating.bytes
     of = Room(
-        job.model, job.structure, job.ranks, job.accumulates, room + beside, beside, workspace.bytes, awake, replays
+        job.model,
+        job.structure,
+        job.ranks,
+        job.accumulates,
+        room + beside,
+        beside,
+        workspace.bytes,
+        awake,
+        replays,
+        _lag(job, job.ranks[0]),
     )
     found = {"max_batch": lambda: Quantity.exact(largest_batch(of, batch, sequence))}
     if reads_tokens(job.model):

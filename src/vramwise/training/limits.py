@@ -26,6 +26,7 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
+from vramwise.training.zero3.lag import NO_LAG, Lag
 
 MOST_SEQUENCES = 1_000_000
 MOST_TOKENS = 100_000_000
@@ -39,7 +40,8 @@ class Room:
     """What the limits of a scenario depend on: everything but the sizes that were asked for.
 
     `usable`: bytes of the card; `outside`: what of them a process has outside torch; `workspace`: of the libraries;
-    `generating`: bytes of the moment in which a rollout engine is awake; `replays`: whether the step can be replayed.
+    `generating`: bytes of the moment in which a rollout engine is awake; `replays`: whether the step can be replayed;
+    `lag`: of the card behind its host.
     """
 
     model: Model
@@ -51,6 +53,7 @@ class Room:
     workspace: int
     generating: int
     replays: bool
+    lag: Lag = NO_LAG
 
     def need(self, batch: int, sequence: int) -> int:
         """Expected bytes with room for all tensors, on the rank that needs most."""
@@ -65,7 +68,8 @@ class Room:
         if not self.replays or not reserved.is_nearly_full(allocated, room):
             return True
         tokens = self._tokens(sequence)
-        play = reserved.Play(self.model, self.structure, batch, tokens, self.accumulates, self.workspace, rank)
+        sizes = batch, tokens, self.accumulates, self.workspace, rank
+        play = reserved.Play(self.model, self.structure, *sizes, lag=self.lag)
         return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:

@@ -42,6 +42,7 @@ from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
 from vramwise.training.resolved import ResolvedTrain
+from vramwise.training.zero3.lag import NO_LAG, Lag
 
 STEPS = 2
 
@@ -96,22 +97,22 @@ def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> boo
 @lru_cache(maxsize=4096)
 def replay(
     model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-    capacity_bytes: int | None = None, lengths: tuple[int, ...] = (), placement: Placement = ALONE,
+    capacity_bytes: int | None = None, lengths: tuple[int, ...] = (), placement: Placement = ALONE, lag: Lag = NO_LAG,
 ) -> Replayed:  # fmt: skip
     """The first steps of one rank (see the module's docstring).
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
     can reserve; where that was full, one more step is played, after which what was given back has settled. `lengths`:
-    those of steps one after another, the last of them `sequence`.
+    those of steps one after another, the last of them `sequence`. `lag`: of the card behind its host.
     """
     sizes = batch, sequence, accumulating, workspace_bytes
-    return _Replay(model, train, *sizes, capacity_bytes, lengths, placement).run()
+    return _Replay(model, train, *sizes, capacity_bytes, lengths, placement, lag).run()
 
 
 Table = list[Held | None]
 
 
-def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
+def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, lag: Lag) -> Alone:
     if not train.zero_stage:
         return around_blocks(memory, model, train, placement)
     if train.zero_stage < 3:
@@ -120,13 +121,13 @@ def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Place
         return Stages1And2(memory, model, train, placement)
     from vramwise.training.reserved_memory.stage_3 import Stage3
 
-    return Stage3(memory, model, train, placement)
+    return Stage3(memory, model, train, placement, lag)
 
 
 class _Replay:
     def __init__(
         self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-        capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement,
+        capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement, lag: Lag = NO_LAG,
     ) -> None:  # fmt: skip
         self.placement = placement
         self.model, self.train = model, train
@@ -139,7 +140,7 @@ class _Replay:
         )  # give back what is free page by page, so that a card is full only by tensors
         self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
-        self.around = _around(memory, model, train, placement)
+        self.around = _around(memory, model, train, placement, lag)
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
     def run(self) -> Replayed:

@@ -25,6 +25,7 @@ from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
+from vramwise.training.zero3.lag import NO_LAG, Lag
 
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
@@ -118,7 +119,10 @@ def logits_of_another_length(moments: Sequence[Moment]) -> int:
 
 @record
 class Play:
-    """A step that can be replayed: on a card with `room` bytes for torch, or without limit."""
+    """A step that can be replayed: on a card with `room` bytes for torch, or without limit.
+
+    `lag`: by how many layers the card is behind its host under ZeRO stage 3.
+    """
 
     model: Model
     train: ResolvedTrain
@@ -127,12 +131,13 @@ class Play:
     accumulating: bool
     workspace_bytes: int
     placement: Placement = ALONE
+    lag: Lag = NO_LAG
 
     def __call__(self, room: int | None, lengths: tuple[int, ...] = ()) -> Replayed:
         rows, tokens = rows_of(self.train, self.batch, self.sequence)
         lengths = tuple(rows_of(self.train, self.batch, length)[1] for length in lengths)
         sizes = rows, tokens, self.accumulating, self.workspace_bytes
-        return replay(self.model, self.train, *sizes, room, lengths, self.placement)
+        return replay(self.model, self.train, *sizes, room, lengths, self.placement, self.lag)
 
 
 def played(play: Play, room: int | None) -> Replayed:

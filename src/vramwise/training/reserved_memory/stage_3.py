@@ -3,7 +3,8 @@
     load                a flat piece of weights and one of master weights for each sub-group, its optimizer states, the
                         gradients' partition and the bucket
     gathering stream    what the coordinator keeps gathered by the running block (zero3/coordinator.py); what goes waits
-                        for the compute stream, which has read it (`record_stream` in free_param)
+                        for the compute stream, which has read it (`record_stream` in free_param): until that of some
+                        blocks later goes, where the host runs ahead of the card in forward passes
     compute stream      gradients, until their block is done: copied into the bucket or, larger than it, until the next
     reducing stream     the bucket once more in the order of the ranks, each time it is full
 
@@ -13,6 +14,7 @@ initialize_optimizer_states, __avg_scatter_grads), partitioned_param_coordinator
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from vramwise.models.model import Model
@@ -27,6 +29,7 @@ from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, Alone
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
+from vramwise.training.zero3.lag import NO_LAG, Lag
 from vramwise.training.zero3.module_calls import BELOW, HEAD
 
 
@@ -44,8 +47,12 @@ class Stage3(Alone):
 
     is_sharded = True
 
-    def __init__(self, memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> None:
+    def __init__(
+        self, memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, lag: Lag = NO_LAG
+    ) -> None:
         super().__init__(memory)
+        self.lag = lag
+        self.marks: deque[int] = deque()
         found = buffers(model, train, placement).by_call
         assert found is not None
         self.kept: Gathered = found
@@ -82,10 +89,13 @@ class Stage3(Alone):
         return True
 
     def before_forward(self, index: int) -> None:
-        self._gather(self.kept.forward.get(self._place(index), self.kept.persistent))
+        place = self._place(index)
+        self._gather(self.kept.forward.get(place, self.kept.persistent), self.lag.expected)
+        if self.lag.expected and place >= 0:  # the weights of the layer before, which the card has not come past
+            self.memory.drop_later(self.memory.some(*self.lag.sizes, stream=GATHERING))
 
     def forward_over(self) -> None:
-        self._gather(self.kept.after_forward)
+        self._gather(self.kept.after_forward, self.lag.expected)
 
     def before_recomputing(self, index: int) -> None:
         self.before_backward(index)
@@ -122,10 +132,13 @@ class Stage3(Alone):
         self.memory.drop_all(self.waiting)
         self.waiting, self.in_bucket = [], 0
 
-    def _gather(self, wanted: int) -> None:
-        """As many bytes gathered as the coordinator keeps now: the oldest go, and wait for the block that read them."""
+    def _gather(self, wanted: int, ahead: int = 0) -> None:
+        """As many bytes gathered as the coordinator keeps now: the oldest go, and wait for the block that read them,
+        which the card comes to `ahead` blocks later."""
         memory = self.memory
-        memory.settle()
+        self.marks.append(memory.mark)
+        while len(self.marks) > ahead:
+            memory.settle(self.marks.popleft())
         have = sum(size for _, size in self.held)
         while self.held and have > wanted:
             held, size = self.held.pop(0)
