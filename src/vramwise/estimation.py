@@ -258,10 +258,19 @@ def remember_model(found: ModelSource, model: Model) -> None:
 
 
 def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, problem: UndescribedTypeError) -> Result:
-    """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known."""
+    """What the tensors alone say of a type that no family describes. Raises `problem` when they are not known.
+
+    A pipeline of Diffusers has its components' configs, which tell what it holds at each moment.
+    """
+    if "_class_name" in found.config and scenario.task in ("generate", "load"):
+        answer = _pipeline(scenario, found, gpu)
+        if answer is not None:
+            return answer
     from vramwise.serving.tensors import known_tensors
 
     known = known_tensors(found, scenario.library)
+    if known is None and "_class_name" in found.config:
+        raise ScenarioError("task", f"{found.id} is made by Diffusers: expected generate or load")
     if known is None:
         raise problem
     if scenario.task == "train":
@@ -271,6 +280,28 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
     from vramwise.serving.stored import estimate_stored
 
     return estimate_stored(scenario, known, gpu)
+
+
+def pipeline_parts(found: ModelSource) -> dict[str, dict[str, object]]:
+    """Configs of the components that a pipeline of Diffusers names; empty for anything else."""
+    from vramwise.sources.pipelines import component_configs
+
+    return component_configs(found.config, found.repository)
+
+
+def _pipeline(scenario: Scenario, found: ModelSource, gpu: Gpu | None) -> Result | None:
+    """The answer for a pipeline of Diffusers or one of its denoisers; None where neither is described.
+
+    `load` is answered by the headers of the files where these are there.
+    """
+    from vramwise.serving.diffusers.generate import estimate_pipeline
+
+    if scenario.task == "load" and found.repository is not None:
+        return None
+    try:
+        return estimate_pipeline(scenario, found.config, pipeline_parts(found), found.id, found.origin, gpu)
+    except UndescribedTypeError:
+        return None
 
 
 def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:

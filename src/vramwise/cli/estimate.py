@@ -88,7 +88,11 @@ def add_arguments(parser: CommandParser) -> None:
         metavar="|".join(STYLES),
         help="table: precisions and cards; huggingface: that tool's table; simple: formulas",
     )
-    parser.add_argument("--image", metavar="WIDTHxHEIGHT", help="the overview with what an image of that size takes")
+    parser.add_argument(
+        "--image",
+        metavar="WIDTHxHEIGHT",
+        help="the overview with what an image of that size takes; with --task generate --image-size",
+    )
     parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
 
 
@@ -154,8 +158,10 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
             raise UsageError(f"{flag(unused[0])} does not enter --style {args.style}: leave one of them out")
     if args.num_parameters is not None and args.style != "simple":
         raise UsageError("--num-parameters is not enough for an estimate: give MODEL, or add --style simple")
+    if args.image is not None and args.task == "generate" and args.image_size is None and args.style is None:
+        args.image_size, args.image = args.image, None  # of an image pipeline it is what is made
     if args.image is not None and (args.style not in (None, "table") or _asks_for_a_task(args)):
-        raise UsageError("--image belongs to the overview: leave out --task and --style")
+        raise UsageError("--image belongs to the overview and to --task generate: leave out --task and --style")
     if args.explain is not None and args.json:
         raise UsageError("--json holds every term already: leave out --explain")
     if args.explain is not None and (args.style is not None or not _asks_for_a_task(args)):
@@ -292,7 +298,14 @@ def _of_files(args: argparse.Namespace, problem: UndescribedTypeError) -> int:
     from vramwise.serving.tensors import known_tensors
     from vramwise.sources import resolve
 
-    known = known_tensors(resolve(model_from_flags(args) or ""), args.library or "auto")
+    found = resolve(model_from_flags(args) or "")
+    if args.style is None and args.library in (None, "auto", "diffusers"):
+        from vramwise.cli.pipeline_door import answer_pipeline
+
+        code = answer_pipeline(args, found)
+        if code is not None:
+            return code
+    known = known_tensors(found, args.library or "auto")
     if known is None:
         raise problem
     if known.files is None:

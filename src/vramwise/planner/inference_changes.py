@@ -8,6 +8,7 @@ from vramwise.engines import PLAIN, Engine, engine_named
 from vramwise.errors import VramwiseError
 from vramwise.estimation import model_of
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
+from vramwise.planner.pipeline_changes import is_pipeline, pipeline_changes
 from vramwise.serving.common.advice import MOST_RANKS, gpus_used, texts_of, value_of
 from vramwise.serving.common.storage import storage_of
 
@@ -64,7 +65,10 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
 
 
 def generation_changes(asked: Asked) -> Iterator[Change]:
-    """Every change of plain `generate` that may help."""
+    """Every change of plain `generate`, or of a pipeline's, that may help."""
+    if is_pipeline(asked):
+        yield from pipeline_changes(asked)
+        return
     if asked.settings.get("attention") == "eager":
         yield SDPA
     yield from _of_weights(asked, engine_named(PLAIN))

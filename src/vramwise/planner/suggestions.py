@@ -35,6 +35,10 @@ def _combinations_of(asked: Asked) -> Iterator[Change]:
     """Several changes at once; none where the task has no such."""
     if asked.scenario.task == "train":
         return training_combinations(asked)
+    if asked.scenario.task == "generate":
+        from vramwise.planner.pipeline_changes import is_pipeline, pipeline_combinations
+
+        return pipeline_combinations(asked) if is_pipeline(asked) else iter(())
     if asked.scenario.task != "serve":
         return iter(())
     from vramwise.planner.inference_changes import serving_combinations

@@ -10,7 +10,18 @@ from vramwise.scenario import names
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, MLX, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
 from vramwise.scenario.settings import Settings, ownership_of
-from vramwise.scenario.values import AllOrSeveral, Fraction, Kind, Several, Share, Table, Text, Whole, choice_kind
+from vramwise.scenario.values import (
+    AllOrSeveral,
+    Fraction,
+    Kind,
+    Number,
+    Several,
+    Share,
+    Table,
+    Text,
+    Whole,
+    choice_kind,
+)
 
 SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS, MLX
 LLAMA_CPPS = LLAMA_CPP, OLLAMA  # ollama runs llama.cpp
@@ -208,6 +219,19 @@ class GenerateSettings(Settings):
     kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
     num_beams: int = whole("beams of beam search", 1)
     cache_implementation: str = choice("how generate keeps keys and values", names.CACHE_IMPLEMENTATIONS)
+    image_size: str | None = text("image and video pipelines: pixels of what is made, WIDTHxHEIGHT")
+    num_frames: int | None = whole("video pipelines: frames of what is made")
+    vae_tiling: bool | None = switch("image and video pipelines: the VAE decodes tile by tile")
+    vae_slicing: bool | None = switch("image and video pipelines: the VAE decodes one image at a time")
+    offload: str | None = maybe("image and video pipelines: which weights wait in host memory", names.OFFLOADS)
+    guidance_scale: float | None = key(
+        Number(help="image and video pipelines: guidance; above 1 the denoiser works on two of each", optional=True),
+        None,
+    )
+
+
+PIPELINE_KEYS = ("image_size", "num_frames", "vae_tiling", "vae_slicing", "offload", "guidance_scale")
+"""Keys of the `generate` table that image and video pipelines have alone."""
 
 
 def engines_of(key: str) -> tuple[str, ...]:

@@ -152,6 +152,31 @@ class Fraction(Kind[float]):
 
 
 @record(kw_only=True, eq=False, frozen=False)
+class Number(Kind[float]):
+    """A number of at least 0."""
+
+    most: float = 1e6
+
+    def read(self, value: object, path: str) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= self.most:
+            return float(value)
+        raise refusal(path, f"a number from 0 to {self.most:,.0f}", value)
+
+    def from_text(self, text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": 0, "maximum": self.most}
+
+    @property
+    def metavar(self) -> str:
+        return "NUMBER"
+
+
+@record(kw_only=True, eq=False, frozen=False)
 class Share(Kind[float]):
     """A finite number ≥ 0, one part of a whole that the numbers beside it complete."""
 

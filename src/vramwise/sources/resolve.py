@@ -68,6 +68,12 @@ def _named(name: str, source: str, revision: str | None, network: bool) -> Model
     found = known(name) if in_catalog and revision is None else None
     if found is not None:
         return found
+    if in_catalog and revision is None and "/" not in name.partition(":")[2]:
+        from vramwise.sources.pipelines import known_pipeline
+
+        found = known_pipeline(name)
+        if found is not None:
+            return found
     asked = _asked(name, source, revision)
     is_plain = asked.revision is None and asked.pick is None
     found = known(asked.name) if in_catalog and is_plain else None

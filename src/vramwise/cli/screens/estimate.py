@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from vramwise.cli import language
 from vramwise.cli.language import cells, padded
@@ -104,12 +104,26 @@ def settings_summary(result: Result) -> list[str]:
         return _training_summary(result, table)
     if task == "serve" and table.get("max_model_len") is None and "max_seq" in result.quantities:
         table["max_model_len"] = result.quantities["max_seq"].expected or None  # the engine lowers it to what fits
+    if task == "generate" and table.get("image_size"):
+        return [task, *_pipeline_summary(table)]
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
              "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip
     if table.get("n_ctx") == table.get("max_model_len"):
         table.pop("n_ctx", None)  # of one request at once it is the same length
     return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]
+
+
+def _pipeline_summary(table: Mapping[str, object]) -> Iterator[str]:
+    """How an image or video pipeline runs."""
+    yield "diffusers"
+    yield from (str(table[key]) for key in ("dtype", "quantization", "image_size") if table.get(key))
+    forms = {"num_frames": "{:,} frames", "batch_size": "batch {:,}"}
+    yield from (form.format(table[key]) for key, form in forms.items() if table.get(key) not in (None, 1))
+    yield f"guidance {table.get('guidance_scale'):g}"
+    if table.get("offload") not in (None, "none"):
+        yield f"offload {table['offload']}"
+    yield from (key.replace("_", " ").replace("vae", "VAE") for key in ("vae_tiling", "vae_slicing") if table.get(key))
 
 
 def _training_summary(result: Result, table: dict[str, object]) -> list[str]:

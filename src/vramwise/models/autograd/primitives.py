@@ -167,6 +167,7 @@ _ROWS = (
         is_fusible=True,
         fp32_under_autocast=_CUDA,
     ),
+    Primitive("native_group_norm", "new", ("input", "mean", "rstd", "weight"), fp32_under_autocast=_CUDA),
     Primitive("_fused_rms_norm", "new", ("input", "rstd"), fp32_under_autocast=_CUDA),
     # -- views and copies
     Primitive("view", "view", is_fusible=True),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from vramwise.engines.transformers import RECORD
+from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
@@ -17,6 +18,7 @@ from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
+from vramwise.scenario.inference import PIPELINE_KEYS
 from vramwise.serving.common.answer import amount, assemble, context_node, interval, resolved
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import dtype_notes, storage_of
@@ -77,11 +79,19 @@ def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | 
     `max_seq` is the longest prompt with these new tokens. The allocator's fragmentation and kernels loaded later are
     not counted.
     """
+    check_no_pipeline(scenario.generate, model.id)
     settings, plan = resolve(scenario.generate, model)
     longest = model_length(model) - (0 if model.head == "seq2seq-lm" else plan.new)
     sizes = Sizes("batch_size", "prompt_tokens", plan.prompt, max(1, longest), lambda length: (length, plan.new))
     table = resolved(scenario, "generate", settings)
     return generation(scenario, plan, sizes, model, source, gpu, table)
+
+
+def check_no_pipeline(settings: GenerateSettings, model_id: str) -> None:
+    """Raises ScenarioError where a text model was given what only image and video pipelines have."""
+    for key in PIPELINE_KEYS:
+        if getattr(settings, key) is not None:
+            raise ScenarioError(f"generate.{key}", f"{model_id or 'the model'} is no image or video pipeline")
 
 
 def generation(

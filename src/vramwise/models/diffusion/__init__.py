@@ -1,0 +1,1 @@
+"""Components of image and video pipelines as blocks: denoisers, decoders of latents, text encoders."""

@@ -1,0 +1,216 @@
+"""`task: generate` of a pipeline of Diffusers, or of one of its denoisers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from vramwise.errors import ScenarioError, UndescribedTypeError, clipped
+from vramwise.hardware import Gpu
+from vramwise.hardware.room import capacity_of
+from vramwise.intervals import around
+from vramwise.largest import largest_within
+from vramwise.models.diffusion.pipelines import PIPELINES, Asked, Pipeline, alone, config_as_called
+from vramwise.models.diffusion.registry import Component, component
+from vramwise.records import replace
+from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
+from vramwise.scenario import Scenario
+from vramwise.scenario.definition import GenerateSettings
+from vramwise.serving.common.answer import amount, context_node, interval, peak_of, resolved
+from vramwise.serving.common.constants import constant
+from vramwise.serving.diffusers.phases import Plan, phases_of
+from vramwise.serving.diffusers.weights import check_quantization, held
+from vramwise.units import GIB
+from vramwise.verdict import verdict_of
+
+LARGEST_BATCH = 4096
+LARGEST_SIDE = 32_768
+VERSION = (0, 42)
+
+
+def estimate_pipeline(
+    scenario: Scenario, config: Mapping[str, object], parts: Mapping[str, Mapping[str, object]], model_id: str,
+    source: str, gpu: Gpu | None,
+) -> Result:  # fmt: skip
+    """Peak of a pipeline's moments: weights + what one call of a component holds + what is carried between them.
+
+    `parts`: configs of its components. `peak_allocated` is `torch.cuda.max_memory_allocated`; `nvidia_smi` and
+    `total_needed` add the CUDA context. Raises ScenarioError for sizes that it does not make, UndescribedTypeError for
+    a pipeline or a component that is not described.
+    """
+    name = str(config.get("_class_name") or "")
+    pipeline = PIPELINES.get(name)
+    if pipeline is None:
+        return _of_denoiser(scenario, name, config, model_id, source, gpu)
+    wanted = [*(first for first, _ in pipeline.encoders), pipeline.denoiser, pipeline.decoder]
+    found = {
+        one: component(str(parts[one]["_class_name"]), config_as_called(pipeline, one, parts[one]), model_id)
+        for one in wanted if one in parts
+    }  # fmt: skip
+    missing = [one for one in wanted if one not in found]
+    if pipeline.denoiser in missing or pipeline.decoder in missing:
+        raise UndescribedTypeError(model_id, f'"{clipped(name)}" without the configs of {", ".join(missing)}', None)
+    left_out = [f"{one} is left out: its config is not there" for one in missing]
+    left_out += [f"{one} is not counted" for one in pipeline.idle if one in config or one in parts]
+    return _answered(scenario, pipeline, found, list(found), ModelFacts(model_id, 0, 0, 0, source), gpu, left_out)
+
+
+def _of_denoiser(
+    scenario: Scenario, name: str, config: Mapping[str, object], model_id: str, source: str, gpu: Gpu | None
+) -> Result:
+    """Steps of a denoiser without its pipeline."""
+    made = alone(component(name, config, model_id))
+    if made is None:
+        raise UndescribedTypeError(model_id, f'a pipeline around the Diffusers class "{clipped(name)}"', None)
+    pipeline, parts = made
+    facts = ModelFacts(model_id, 0, 0, 0, source)
+    note = "the denoiser alone, called once for each row of the batch"
+    return _answered(scenario, pipeline, parts, [pipeline.denoiser], facts, gpu, [note])
+
+
+def _answered(
+    scenario: Scenario, pipeline: Pipeline, parts: Mapping[str, Component], loaded: Sequence[str], facts: ModelFacts,
+    gpu: Gpu | None, said: Sequence[str],
+) -> Result:  # fmt: skip
+    settings = _with_defaults(scenario.generate, pipeline, parts)
+    plan = _plan(settings, pipeline, parts, loaded, gpu)
+    count = sum(one.num_parameters for one in plan.held.values())
+    facts = replace(facts, num_parameters=count, num_active_parameters=count)
+    notes = [] if scenario.task == "load" else _notes(scenario.generate, settings, plan)
+    return _answer(scenario, settings, plan, facts, gpu, [*notes, *said])
+
+
+def _with_defaults(given: GenerateSettings, pipeline: Pipeline, parts: Mapping[str, Component]) -> GenerateSettings:
+    width, height = _sides(given.image_size, pipeline) if given.image_size else pipeline.size(parts)
+    if given.num_frames is not None and not pipeline.makes_video and given.num_frames != 1:
+        raise ScenarioError("generate.num_frames", f"this pipeline makes images: expected 1, got {given.num_frames}")
+    check_quantization(given.quantization)
+    return given.replace(
+        image_size=f"{width}x{height}", num_frames=given.num_frames or pipeline.frames,
+        dtype=pipeline.dtype if given.dtype == "auto" else given.dtype, offload=given.offload or "none",
+        guidance_scale=pipeline.guidance if given.guidance_scale is None else given.guidance_scale,
+        vae_tiling=bool(given.vae_tiling), vae_slicing=bool(given.vae_slicing),
+        prompt_tokens=given.prompt_tokens or pipeline.tokens,
+    )  # fmt: skip
+
+
+def _sides(text: str, pipeline: Pipeline) -> tuple[int, int]:
+    """Width and height of `WIDTHxHEIGHT`. Raises ScenarioError."""
+    pieces = text.lower().replace("×", "x").split("x")
+    if len(pieces) != 2 or not all(piece.strip().isdecimal() and len(piece) < 8 for piece in pieces):
+        problem = f'expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{clipped(text)}"'
+        raise ScenarioError("generate.image_size", problem)
+    width, height = (int(piece) for piece in pieces)
+    for side in (width, height):
+        if not pipeline.multiple <= side <= LARGEST_SIDE or side % pipeline.multiple:
+            expected = f"sides of a multiple of {pipeline.multiple} pixels up to {LARGEST_SIDE:,}"
+            raise ScenarioError("generate.image_size", f"expected {expected}, got {width}x{height}")
+    return width, height
+
+
+def _plan(
+    settings: GenerateSettings, pipeline: Pipeline, parts: Mapping[str, Component], loaded: Sequence[str],
+    gpu: Gpu | None,
+) -> Plan:  # fmt: skip
+    assert settings.image_size is not None
+    width, height = map(int, settings.image_size.split("x"))
+    guidance = settings.guidance_scale or 0.0
+    asked = Asked(
+        settings.batch_size, width, height, settings.num_frames or 1, settings.prompt_tokens,
+        guidance if pipeline.doubles else 0.0, settings.dtype,
+    )  # fmt: skip
+    forced = pipeline.upcasts_decoder and parts[pipeline.decoder].config.flag("force_upcast", True)
+    upcast = forced and settings.dtype == "fp16"
+    weights = {
+        name: held(name, parts[name], settings.dtype, settings.quantization if name == pipeline.denoiser else None)
+        for name in loaded
+    }
+    outside = Node.group("outside", (_workspace(), context_node(gpu, of_torch=True)))
+    return Plan(
+        pipeline, parts, asked, weights, settings.offload or "none", bool(settings.vae_tiling),
+        bool(settings.vae_slicing), "fp32" if upcast else settings.dtype, outside,
+    )  # fmt: skip
+
+
+def _workspace() -> Node:
+    """What cuBLAS and cuDNN allocate through PyTorch beside the model."""
+    value = constant("diffusers", "workspace", VERSION)
+    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
+    return Node("library workspaces", expected, value.kind, low, high, source=value.source)
+
+
+def _answer(
+    scenario: Scenario, settings: GenerateSettings, plan: Plan, facts: ModelFacts, gpu: Gpu | None,
+    notes: Sequence[str],
+) -> Result:  # fmt: skip
+    loading = scenario.task == "load"
+    phases = phases_of(plan)[:1] if loading else phases_of(plan)
+    peak = peak_of(phases)
+    context = plan.outside.children[-1]
+    top = interval(peak.components)
+    allocated = Quantity(int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high)
+    weights = sum(one.bytes for one in plan.held.values())
+    top = around("nvidia_smi", top, "generation", top.expected)
+    quantities = {
+        "params": Quantity.exact(facts.num_parameters),
+        "weights": Quantity.exact(weights),
+        "peak_allocated": around("peak_allocated", allocated, "generation", allocated.expected),
+        "nvidia_smi": top,
+        "total_needed": top,
+    }
+    if not loading:
+        quantities["activation_peak"] = Quantity.exact(max(map(_activations, phases)))
+    if plan.offload != "none":
+        quantities["host_memory"] = Quantity.exact(weights)
+    capacity = capacity_of(scenario, gpu)
+    verdict = None
+    if capacity is not None:
+        usable = capacity.usable_bytes
+        most = (
+            0
+            if loading
+            else largest_within(lambda n: peak_of(phases_of(plan.of_batch(n))).bytes, usable, LARGEST_BATCH)
+        )
+        if not loading:
+            quantities["max_batch"] = Quantity.exact(most)
+        verdict = verdict_of(top, usable, _reasons(peak, usable, most))
+        quantities["oom"] = Quantity.exact(not verdict.fits)
+    table = resolved(scenario, "" if loading else "generate", settings)
+    ranks = (Rank("every GPU", peak.bytes),)
+    return Result(
+        scenario=table, model=facts, quantities=quantities, phases=phases, peak_phase=peak.name, ranks=ranks,
+        capacity=capacity, verdict=verdict, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _activations(phase: Phase) -> int:
+    node = phase.components.find("activations")
+    return node.bytes if node is not None else 0
+
+
+def _reasons(peak: Phase, usable_bytes: int, most: int) -> list[str]:
+    usable = amount(usable_bytes)
+    if peak.bytes <= usable_bytes:
+        return [f"the peak ({peak.name}) of {amount(peak.bytes)} fits in {usable}"]
+    reasons = [f"the peak ({peak.name}) of {amount(peak.bytes)} does not fit in {usable}"]
+    return [*reasons, f"batch_size {most} fits"] if most else reasons
+
+
+def _notes(given: GenerateSettings, settings: GenerateSettings, plan: Plan) -> list[str]:
+    notes = []
+    if given.dtype == "auto":
+        notes.append(
+            f"loaded in {settings.dtype}, as its model card does; from_pretrained without torch_dtype loads fp32"
+        )
+    if plan.asked.guidance > 1:
+        notes.append(
+            f"guidance_scale {settings.guidance_scale:g}: the denoiser works on twice the batch; 1 turns that off"
+        )
+    if plan.decoder_dtype != settings.dtype:
+        notes.append("the VAE's config says force_upcast: it decodes in fp32")
+    if settings.offload == "group":
+        notes.append(
+            "offload group: every layer by itself, the next one fetched while one runs (leaf_level, use_stream)"
+        )
+    if settings.quantization is not None:
+        notes.append(f"{settings.quantization} is that of the denoiser; text encoders and VAE stay in {settings.dtype}")
+    return notes

@@ -1,0 +1,160 @@
+"""The moments of a pipeline: loading, the prompt's encoders, a step of the denoiser, the VAE's decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vramwise.models.diffusion.autoencoder_kl import CLASS_DEFAULTS, TILE_OVERLAP, scale_of
+from vramwise.models.diffusion.live_set import Given, LiveSet
+from vramwise.models.diffusion.pipelines import Asked, Pipeline, prompt_given
+from vramwise.models.diffusion.registry import Component
+from vramwise.records import record
+from vramwise.result import Node, Phase
+from vramwise.serving.diffusers.weights import Held, held
+
+_LIVE = "blocks of operations, executed in order; the frame of each module keeps its arguments"
+
+
+@record
+class Plan:
+    """A pipeline with its components, what is asked of it, and how it is run."""
+
+    pipeline: Pipeline
+    parts: Mapping[str, Component]
+    asked: Asked
+    held: Mapping[str, Held]
+    offload: str
+    tiling: bool
+    slicing: bool
+    decoder_dtype: str
+    outside: Node
+    """What the process holds beside what torch hands out, and what libraries take of torch."""
+
+    def of_batch(self, batch: int) -> Plan:
+        """The same for another batch."""
+        return replace(self, asked=replace(self.asked, batch=batch))
+
+
+def phases_of(plan: Plan) -> tuple[Phase, ...]:
+    """Every moment in order."""
+    encoders = [_encoding(plan, name, length) for name, length in plan.pipeline.encoders if name in plan.parts]
+    found = [_loading(plan)]
+    if encoders:
+        found.append(max(encoders, key=lambda phase: phase.bytes))
+    found.append(_step(plan))
+    return (*found, _decoding(plan)) if plan.pipeline.decoder in plan.held else tuple(found)
+
+
+def _resident(plan: Plan, name: str, at_dtype: Held | None = None) -> list[Node]:
+    """Weights on the card while a component runs: all, its own, or none but those of the layer that runs."""
+    own = at_dtype or plan.held[name]
+    if plan.offload == "none":
+        return [own.node if one == name else other.node for one, other in plan.held.items()]
+    return [own.node] if plan.offload == "model" else []
+
+
+def _phase(plan: Plan, name: str, weights: list[Node], parts: list[Node]) -> Phase:
+    found = [Node.group("weights", weights)] if weights else []
+    return Phase(name, Node.group(name, [*found, *(part for part in parts if part.bytes), *plan.outside.children]))
+
+
+def _loading(plan: Plan) -> Phase:
+    weights = [one.node for one in plan.held.values()] if plan.offload == "none" else []
+    return _phase(plan, "load", weights, [])
+
+
+def _live(plan: Plan, name: str, given: tuple[Given, ...], dtype: str, weights: Held) -> LiveSet:
+    """What a call holds; layers whose weights wait in host memory hold them too while they run."""
+    if plan.offload in ("sequential", "group"):
+        ahead = plan.offload == "group"
+        return plan.parts[name].call(
+            given, dtype, unpacked_bytes=weights.unpacked, fetched=weights.by_name, ahead=ahead
+        )
+    return plan.parts[name].call(given, dtype, unpacked_bytes=weights.unpacked)
+
+
+def _activations(live: LiveSet, given: tuple[Given, ...], extra: int = 0) -> Node:
+    inputs = {"fullest at": live.operation, "in": live.module or "the model's own frame"}
+    inputs |= {one.stream: "×".join(map(str, one.shape)) for one in given}
+    return Node("activations", live.bytes + extra, "derived", formula="largest live set of one call", inputs=inputs,
+                source=_LIVE)  # fmt: skip
+
+
+def _encoding(plan: Plan, name: str, length: int | None) -> Phase:
+    given = prompt_given(plan.pipeline, name, length, plan.asked)
+    live = _live(plan, name, given, plan.asked.dtype, plan.held[name])
+    return _phase(plan, "text encoder", _resident(plan, name), [_activations(live, given)])
+
+
+def _carried(plan: Plan, *, noise: bool) -> Node:
+    """Latents and prompts that the pipeline's frame has names for."""
+    pipeline, asked = plan.pipeline, plan.asked
+    step = pipeline.step(plan.parts, asked)
+    size = sum(one.bytes for one in step)
+    latent = Given("latents", pipeline.latents(plan.parts, asked), asked.dtype).bytes
+    if pipeline.doubles and asked.guidance > 1:
+        size += size // 2  # prompts before they are joined
+    size += latent * (3 if noise else 2)
+    return Node("latents and prompts", size, "derived", formula="Σ tensors that the pipeline's frame names",
+                source=pipeline.source)  # fmt: skip
+
+
+def _step(plan: Plan) -> Phase:
+    name = plan.pipeline.denoiser
+    given = plan.pipeline.step(plan.parts, plan.asked)
+    live = _live(plan, name, given, plan.asked.dtype, plan.held[name])
+    return _phase(plan, "denoise step", _resident(plan, name), [_activations(live, given), _carried(plan, noise=True)])
+
+
+def _decoding(plan: Plan) -> Phase:
+    name, asked = plan.pipeline.decoder, plan.asked
+    stored = plan.decoder_dtype
+    weights = plan.held[name] if stored == asked.dtype else held(name, plan.parts[name], stored, None)
+    batch, *latent = plan.pipeline.latents(plan.parts, asked)
+    rows = 1 if plan.slicing else batch
+    shape = (rows, *latent)
+    given = (Given(plan.pipeline.latent_input, shape, stored),)
+    tile = _tile(plan, shape)
+    live = _live(plan, name, (Given(plan.pipeline.latent_input, tile, stored),), stored, weights)
+    extra = _other_tiles(plan, shape, tile, live) if tile != shape else 0
+    extra += (batch - rows) * _image_bytes(plan, stored) if plan.slicing else 0
+    node = _activations(live, given, extra)
+    return _phase(plan, "VAE decode", _resident(plan, name, weights), [node, _carried(plan, noise=False)])
+
+
+def _image_bytes(plan: Plan, stored: str) -> int:
+    return Given("image", (plan.asked.frames, 3, plan.asked.height, plan.asked.width), stored).bytes
+
+
+def _tile(plan: Plan, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The part of the latents that is decoded at once."""
+    side = _tile_side(plan)
+    if not plan.tiling or max(shape[-2:]) <= side:
+        return shape
+    return (*shape[:-2], min(side, shape[-2]), min(side, shape[-1]))
+
+
+def _tile_side(plan: Plan) -> int:
+    """`tile_latent_min_size`: the config's sample size in places of the latents."""
+    c = plan.parts[plan.pipeline.decoder].config.filled(CLASS_DEFAULTS)
+    return c.size("sample_size") // scale_of(plan.parts[plan.pipeline.decoder].config)
+
+
+def _other_tiles(plan: Plan, shape: tuple[int, ...], tile: tuple[int, ...], live: LiveSet) -> int:
+    """Decoded tiles that wait while the last whole one is decoded (autoencoder_kl.py `tiled_decode`).
+
+    At the end all wait beside the rows that they are joined to and the picture, which is less than a tile's own peak
+    but for pictures of many tiles: then the difference counts.
+    """
+    side, stride = _tile_side(plan), int(_tile_side(plan) * (1 - TILE_OVERLAP))
+    starts = [range(0, length, stride) for length in shape[-2:]]
+    sizes = [min(side, shape[-2] - i) * min(side, shape[-1] - j) for i in starts[0] for j in starts[1]]
+    pixel = live.left_bytes // (tile[-2] * tile[-1])
+    before = wait = 0
+    for size in sizes:
+        if size == tile[-2] * tile[-1]:
+            wait = before
+        before += size * pixel
+    joined = before + 2 * shape[-2] * shape[-1] * pixel
+    return max(wait, joined - live.bytes)

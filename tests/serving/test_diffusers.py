@@ -1,0 +1,158 @@
+"""Pipelines of Diffusers: moments, offload, quantized denoisers, tiles, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vramwise.errors import ScenarioError, SourceError
+from vramwise.estimation import estimate
+from vramwise.planner import suggestions
+from vramwise.scenario import Scenario
+from vramwise.sources.pipelines import pipeline_names
+
+FLUX = "black-forest-labs/FLUX.1-dev"
+
+
+def asked(model: str = FLUX, **settings: object):
+    return estimate(model, task="generate", **settings)
+
+
+def phase(result, name: str):
+    return next(one for one in result.phases if one.name == name)
+
+
+def expected(result, name: str) -> int:
+    return int(result.quantities[name].expected)
+
+
+@pytest.mark.parametrize("name", pipeline_names())
+def test_every_built_in_pipeline_is_answered(name):
+    result = asked(name)
+    assert [one.name for one in result.phases] == ["load", "text encoder", "denoise step", "VAE decode"]
+    assert result.quantities["weights"].low == result.quantities["weights"].high
+    assert expected(result, "peak_allocated") > expected(result, "weights")
+    json.dumps(result.to_dict())
+
+
+def test_the_sizes_are_the_pipelines_own_and_others_change_them():
+    own, small = asked(), asked(image_size="512x512")
+    assert own.scenario["generate"]["image_size"] == "1024x1024"
+    assert phase(small, "denoise step").bytes < phase(own, "denoise step").bytes
+    activations = [phase(one, "VAE decode").components.find("activations").bytes for one in (small, own)]
+    assert activations[1] == 4 * activations[0]
+
+
+def test_offload_leaves_one_component_then_one_layer():
+    plain, model, layer, ahead = (asked(offload=name) for name in ("none", "model", "sequential", "group"))
+    assert phase(plain, "denoise step").components.find("weights").bytes == expected(plain, "weights")
+    only = phase(model, "denoise step").components.find("weights")
+    assert [one.name for one in only.children] == ["transformer"]
+    assert phase(layer, "denoise step").components.find("weights") is None
+    needs = [expected(one, "total_needed") for one in (plain, model, ahead, layer)]
+    assert needs == sorted(needs, reverse=True)
+    assert expected(layer, "host_memory") == expected(plain, "weights")
+
+
+def test_guidance_doubles_the_denoisers_batch_where_the_pipeline_joins_prompts():
+    guided, plain = (asked("sdxl", guidance_scale=scale) for scale in (5.0, 1.0))
+    live = [phase(one, "denoise step").components.find("activations").bytes for one in (guided, plain)]
+    assert live[0] == pytest.approx(2 * live[1], rel=0.01)
+    distilled = [phase(asked(guidance_scale=scale), "denoise step").bytes for scale in (5.0, 1.0)]
+    assert distilled[0] == distilled[1]
+
+
+def test_a_quantized_denoiser_takes_its_bits_and_scales_and_unpacks_a_layer():
+    plain, nf4 = asked(f"{FLUX}:transformer"), asked(f"{FLUX}:transformer", quantization="nf4")
+    linear = phase(nf4, "load").components.find("weights/transformer/bitsandbytes-nf4 tensors").bytes
+    assert linear == pytest.approx(11.9e9 * (0.5 + 4 / 64), rel=0.01)
+    assert expected(nf4, "activation_peak") > expected(plain, "activation_peak")
+    eight = asked(f"{FLUX}:transformer", quantization="int8")
+    assert expected(nf4, "weights") < expected(eight, "weights") < expected(plain, "weights")
+
+
+def test_sdxl_decodes_in_fp32_when_loaded_in_fp16():
+    half, wide = (asked("sdxl", dtype=dtype) for dtype in ("fp16", "bf16"))
+    live = [phase(one, "VAE decode").components.find("activations").bytes for one in (half, wide)]
+    assert live[0] == 2 * live[1]
+    assert any("force_upcast" in note for note in half.notes)
+
+
+def test_a_tiled_decoder_holds_what_the_class_does():
+    """The row of the real class with `enable_tiling`; weights and inputs left out."""
+    rows = (Path(__file__).parents[1] / "golden" / "diffusers_components.jsonl").read_text("utf-8").splitlines()
+    row = next(one for one in map(json.loads, rows) if one.get("switches") == ["enable_tiling"])
+    rows_, columns = row["inputs"]["z"][2:]
+    result = asked("sd1.5", image_size=f"{8 * columns}x{8 * rows_}", vae_tiling=True, dtype="fp16")
+    live = phase(result, "VAE decode").components.find("activations").bytes
+    assert live == pytest.approx(row["live_bytes"], rel=0.005)
+
+
+def test_slices_decode_one_image_at_a_time():
+    sliced, whole = (asked("sd1.5", batch_size=4, vae_slicing=one) for one in (True, False))
+    assert phase(sliced, "VAE decode").bytes < phase(whole, "VAE decode").bytes
+
+
+def test_a_denoiser_alone_is_called_once_a_row():
+    result = asked(f"{FLUX}:transformer", batch_size=2)
+    assert [one.name for one in result.phases] == ["load", "denoise step"]
+    assert result.model.num_parameters == 11_901_408_320
+
+
+def test_loading_counts_weights_alone():
+    result = estimate(FLUX, task="load")
+    assert [one.name for one in result.phases] == ["load"]
+    assert expected(result, "weights") == expected(asked(), "weights")
+
+
+def test_suggestions_are_estimates_of_their_own_and_fit():
+    scenario = Scenario.from_dict({"model": FLUX, "task": "generate", "gpu": "RTX 4090"})
+    result = estimate(scenario)
+    assert not result.verdict.fits
+    found = suggestions(scenario, result, estimate)
+    assert any("offload" in one.change.values for one in found)
+    for one in found:
+        changed = estimate(one.change.of(scenario))
+        assert one.needed == changed.quantities["total_needed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"image_size": "1001x512"}, "image_size"),
+        ({"image_size": "large"}, "image_size"),
+        ({"image_size": "99999999x16"}, "image_size"),
+        ({"num_frames": 9}, "num_frames"),
+        ({"quantization": "gptq"}, "quantization"),
+        ({"offload": "disk"}, "offload"),
+        ({"guidance_scale": -1}, "guidance_scale"),
+    ],
+)
+def test_what_it_does_not_make_is_one_line(settings, key):
+    with pytest.raises(ScenarioError, match=key):
+        asked(**settings)
+
+
+def test_a_text_model_has_no_offload_and_a_pipeline_no_training():
+    with pytest.raises(ScenarioError, match="no image or video pipeline"):
+        asked("llama-3.1-8b", offload="model")
+    with pytest.raises(ScenarioError, match="expected generate or load"):
+        estimate(FLUX, task="train")
+    with pytest.raises(SourceError, match="has no component"):
+        asked(f"{FLUX}:scheduler")
+
+
+def test_a_folder_with_configs_is_answered_as_its_pipeline(tmp_path):
+    from vramwise.sources import resolve
+
+    config = resolve("sd1.5").config
+    parts = {name: table for name, table in config.items() if isinstance(table, dict)}
+    index = {"_class_name": config["_class_name"], "scheduler": ["diffusers", "PNDMScheduler"]}
+    for name, table in parts.items():
+        index[name] = ["diffusers", table["_class_name"]]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(table))
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    assert expected(asked(str(tmp_path)), "peak_allocated") == expected(asked("sd1.5"), "peak_allocated")
