@@ -149,7 +149,7 @@ def connected(where: str) -> Iterator[Cluster]:
         warnings.simplefilter("ignore")  # of packages that differ: vramwise's version is looked at here
         _quiet()
         target = where if "://" in where else stack.enter_context(_started(where))
-        address = where if target is where else str(target.scheduler_address)
+        address = target if isinstance(target, str) else str(target.scheduler_address)
         if target is where or not address.startswith("inproc://"):
             _say_what_is_plain(address)
         try:

@@ -29,6 +29,8 @@ def pipeline_changes(asked: Asked) -> Iterator[Change]:
     if int(str(settings.get("batch_size", 1))) > 1 and not settings.get("vae_slicing"):
         yield Change("vae_slicing", {"vae_slicing": True}, "none", Cost.NOTHING)
     for name in _ORDER[_ORDER.index(str(settings.get("offload") or "none")) + 1 :]:
+        if name == "sequential" and str(settings.get("quantization")).startswith("bitsandbytes"):
+            continue  # accelerate takes such weights apart one by one: nobody tests that
         cost, rank = _OFFLOADS[name]
         yield Change(f"offload {name}", {"offload": name}, cost, rank)
     if not settings.get("quantization"):

@@ -49,7 +49,7 @@ def lag_of_card(job: Job, rank: Placement) -> Lag:
     layer = next((run for run in shape.recorded.runs if run.layer is not None), None)
     if layer is None or not sizes:
         return NO_LAG
-    kernels = block_work(layer, None, job.step_axes)
+    kernels = block_work(layer, frozenset(), job.step_axes)
     commands = len(kernels) + _modules_of_layer(job.model) + len(sizes)
     most = min(QUEUE // commands, job.model.num_layers)
     return Lag(most, most // 2 if _card_is_busy(job, rank, shape, sum(sizes)) else 0, tuple(sizes))
@@ -75,7 +75,7 @@ def _card_is_busy(job: Job, rank: Placement, shape: StepShape, layer_bytes: int)
         return False
     rates = rates_of(job.gpu, job.train.compute_dtype)
     layer = next(run for run in shape.recorded.runs if run.layer is not None)
-    kernels = block_work(layer, None, job.step_axes)
+    kernels = block_work(layer, frozenset(), job.step_axes)
     computed = block_seconds(kernels, rates, fp8=False, attended=float(job.train.context_parallel_size)).forward
     links = links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
     gathered = links.gather_s(layer_bytes, rank.data_parallel, job.train.tensor_parallel_size)
