@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 HELP = "run the real model on fake tensors: no GPU, no weights, every allocation"
 DOES_NOT_FIT = 3
 _OF_SCRIPTS = ("gpu", "gpu_total_bytes")
+_OF_SERVERS = (*_OF_SCRIPTS, "gpu_free_bytes", "reserve_bytes", "num_gpus", "source", "revision")
 _OF_MODULES = (
     *_OF_SCRIPTS, "model", "task", "precision", "param_dtype", "optimizer", "optimizer_impl", "checkpointing",
     "gradient_accumulation_steps", "clip_grad_norm", "dtype",
@@ -76,6 +77,7 @@ def add_arguments(parser: CommandParser) -> None:
         "--assume", nargs="+", action="extend", default=[], metavar="KEY=VALUE",
         help="a value that code decides by: train.py:31=0.5, nonzero=50%%, item=7",
     )  # fmt: skip
+    runs.add_argument("--vllm", metavar="FOLDER", help="for -- vllm serve: a folder with vLLM's unpacked wheel")
     runs.add_argument("--timeout", metavar="SECONDS", default=DEFAULT_TIMEOUT_S, help="of all runs together")
 
 
@@ -83,7 +85,12 @@ def run(args: argparse.Namespace) -> int:
     """Print the result; 0 when it fits (or no GPU was named), 3 when it does not."""
     timeout_s = _seconds(args.timeout)
     if args.engine_command:
-        return _script(args, timeout_s)
+        from vramwise.dryrun.vllm_serve import server_arguments
+
+        server = server_arguments(args.engine_command)
+        return _script(args, timeout_s) if server is None else _server(args, server, timeout_s)
+    if args.vllm is not None:
+        raise UsageError("--vllm is for a server: dry-run --gpu CARD --vllm FOLDER -- vllm serve MODEL …")
     if args.rank is None and (args.input or is_own_module(args.model)):
         return _own_module(args, timeout_s)
     if args.allow_writes or args.rank is not None or args.assume or args.arg:
@@ -102,6 +109,30 @@ def run(args: argparse.Namespace) -> int:
     files = {"snapshot": _place(args.out), "flame": _place(args.flame)}
     ((result, _),) = dry_runs([scenario], timeout_s=timeout_s, **files)
     return show_result(args, result)
+
+
+def _server(args: argparse.Namespace, server: list[str], timeout_s: float) -> int:
+    from vramwise.dryrun.vllm_serve import dry_run_of_vllm
+
+    alone = {"--sweep": args.sweep, "--out": args.out, "--flame": args.flame, "--rank": args.rank,
+             "--assume": args.assume, "--arg": args.arg, "--input": args.input, "--scenario": args.scenario,
+             "--explain": args.explain is not None, "--allow-writes": args.allow_writes}  # fmt: skip
+    unused = [flag(key) for key in given_keys(args) if key not in _OF_SERVERS]
+    for name in (*unused, *(name for name, value in alone.items() if value)):
+        raise UsageError(
+            f"{name} is not for a server, whose own arguments describe it: dry-run --gpu CARD -- vllm serve …"
+        )
+    found = dry_run_of_vllm(server, scenario_from_flags(args), timeout_s, args.vllm)
+    if args.json:
+        json.dump(found.to_dict(), sys.stdout)
+        print()
+    else:
+        from vramwise.cli.screens.dry_run_serve import start_screen
+        from vramwise.cli.screens.paint import show
+
+        show(start_screen(found))
+    verdict = found.estimated.verdict
+    return DOES_NOT_FIT if verdict is not None and not verdict.fits else 0
 
 
 def _script(args: argparse.Namespace, timeout_s: float) -> int:

@@ -28,8 +28,7 @@ CustomOperations = dict[str, Callable[..., Any]]
 
 def set_environment() -> None:
     """One process, no network, the native sampler."""
-    for key, value in ENVIRONMENT.items():
-        os.environ.setdefault(key, value)
+    os.environ.update(ENVIRONMENT)
 
 
 def results_of_kernels(results: dict[str, Callable[..., Any]]) -> None:
@@ -87,7 +86,7 @@ def shorten_loading() -> None:
         triton_kernels: Any = importlib.import_module("vllm.third_party.triton_kernels.specialize")
     except ImportError:
         return
-    from absent import Kernel
+    from vramwise.dryrun.vllm_start.absent import Kernel
 
     triton_kernels.specialize = lambda function, *a, **k: Kernel(lambda: None)
 

@@ -47,6 +47,12 @@ class Anything:
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.any_schema()
+
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (object,)
 
@@ -200,7 +206,8 @@ def install(results: dict[str, Callable[..., Any]], unanswered: Counter[str]) ->
     """Missing packages can be imported, compiled operations called; vLLM's own `register_fake` functions go to
     `results`."""
     sys.meta_path.append(AbsentPackages())
-    vision = torch.library.Library("torchvision", "DEF")  # operators that a CUDA build of torchvision registers
+    anything: Any = torch.library
+    vision = anything.Library("torchvision", "DEF")  # operators that a CUDA build of torchvision registers
     for name in ("nms", "qnms"):
         vision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     _alive.append(vision)
@@ -215,7 +222,6 @@ def install(results: dict[str, Callable[..., Any]], unanswered: Counter[str]) ->
         results[name] = function
         return function
 
-    anything: Any = torch.library
     anything.register_fake = register_fake
     for name in NAMESPACES:
         setattr(torch.ops, name, CompiledOperations(name, results, unanswered))

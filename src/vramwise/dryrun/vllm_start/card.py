@@ -13,7 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from memory import CardMemory
+
+from vramwise.dryrun.vllm_start.memory import CardMemory
 
 _alive: list[Any] = []
 _RETURN_ZERO = {"x86_64": b"\x31\xc0\xc3", "aarch64": bytes.fromhex("000080d2c0035fd6")}
@@ -116,7 +117,7 @@ def install_cuda(card: Card, memory: CardMemory, devices: int) -> None:
     anything: Any = torch
     anything.Event, anything.Stream = Event, Stream
     _without_pinned_memory()
-    cpu_generator = torch.Generator
+    cpu_generator: Any = torch.Generator
     anything.Generator = type(
         "Generator", (cpu_generator,), {"__new__": lambda cls, device=None: cpu_generator.__new__(cls, "cpu")}
     )

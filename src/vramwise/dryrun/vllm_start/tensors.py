@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from memory import CardMemory
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
+
+from vramwise.dryrun.vllm_start.memory import CardMemory
 
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
 CUBLAS_WORKSPACE = {True: 32 << 20, False: 8_519_680}
@@ -36,7 +37,7 @@ class FakeCuda(TorchDispatchMode):
     def __init__(
         self, memory: CardMemory, custom_operations: Mapping[str, Callable[..., Any]], capability: tuple[int, int]
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._memory = memory
         self._custom_operations = custom_operations
         self._workspace_bytes = CUBLAS_WORKSPACE[capability >= (9, 0)]
@@ -45,7 +46,7 @@ class FakeCuda(TorchDispatchMode):
 
     def __enter__(self) -> FakeCuda:
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device="cuda"): made on the CPU, then copied
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
