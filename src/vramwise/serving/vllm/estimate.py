@@ -18,7 +18,14 @@ from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import estimates_graphs, printed_graphs
 from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
-from vramwise.serving.vllm.profile import DEFAULT_VERSION, HEADROOM_VERSION, profile_of
+from vramwise.serving.vllm.profile import (
+    BOTH_ENGINES,
+    DEFAULT_VERSION,
+    HEADROOM_VERSION,
+    asks_for_v0,
+    is_old_card,
+    profile_of,
+)
 from vramwise.serving.vllm.refusals import removed_format
 from vramwise.serving.vllm.settings import Resolved, resolve_settings
 from vramwise.units import GIB
@@ -249,6 +256,9 @@ def _notes(scenario: Scenario, r: Resolved, room: Room | None) -> tuple[str, ...
             "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 "
             "on older cards (--gpu, or --no-use-v1)"
         )
+    by_itself = r.version >= BOTH_ENGINES[0] and not asks_for_v0(scenario.serve) and not is_old_card(r.capability)
+    if by_itself and r.profile.generation == "V0":
+        notes.append("this version of vLLM runs this on its V0 engine by itself")
     if room is None:
         notes.append("no GPU given: the KV cache stands for one request of max_model_len")
     return tuple(notes)

@@ -104,6 +104,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 )
 
 
+BOTH_ENGINES = (0, 8), (0, 11)  # V1 by itself and V0 where it is told to, or where V1 does not do
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
 # v1/worker/gpu_worker.py, utils/mem_utils.py: what the process took and transient_peak_headroom (the peak less what is
 # allocated after it) are charged in 0.27.1; in 0.26.0 weights and the increase of the peak, in which what is made
@@ -141,7 +142,7 @@ def profile_of(version: tuple[int, ...], old_card: bool) -> Profile:
     for start, profile in _PROFILES:
         if version >= start:
             found = profile
-    if old_card and (0, 8) <= version < (0, 11):
+    if old_card and BOTH_ENGINES[0] <= version < BOTH_ENGINES[1]:
         return _V0
     return found
 

@@ -14,6 +14,7 @@ from vramwise.serving.common.layouts import capability_of
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.dtypes import vllm_storage
+from vramwise.serving.vllm.fallback import falls_back
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
     HYBRID_CACHING_VERSION,
@@ -78,6 +79,8 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     version_text, profile = version_and_profile(given, gpu)
     version = release(version_text)
     storage = vllm_storage(model, given, gpu)
+    if falls_back(given, model, storage, version, capability_of(gpu)):
+        profile = profile_of(version, True)
     draft = str((given.speculative or {}).get("method") or "").lower()
     second = profile.generation == "V1" and runs_v2_runner(version, model, storage.quantization is not None, draft)
     if second and version < V2_RUNNER_ALL:
