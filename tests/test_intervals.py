@@ -84,3 +84,19 @@ def test_what_every_term_says_exactly_stays_exact(quantity):
 def test_a_given_total_narrows_a_pool():
     given = _width(task="serve", gpu_total_bytes=85_029_158_912)
     assert given <= _width(task="serve")
+
+
+@pytest.mark.parametrize(("version", "context", "sequence", "num_gpus"), [(1, 4, 2048, 4), (2, 1, 256, 8)])
+def test_a_larger_batch_has_no_lower_end_below(version, context, sequence, num_gpus):
+    """What is certain is what is kept: a layer's whole gradients, until FSDP has reduced them, are not."""
+
+    def low(micro_batch_size: int) -> float:
+        train = {
+            "framework": "deepspeed", "fsdp": "full-shard", "fsdp_version": version, "checkpointing": "none",
+            "context_parallel_size": context, "micro_batch_size": micro_batch_size, "sequence_length": sequence,
+        }  # fmt: skip
+        asked = {"model": "01-ai/Yi-1.5-34B", "task": "train", "gpu": "h100-sxm-80gb", "num_gpus": num_gpus}
+        return estimate({**asked, "train": train}, site=None).quantities["total_needed"].low
+
+    lows = [low(size) for size in (1, 2, 4, 8)]
+    assert lows == sorted(lows)

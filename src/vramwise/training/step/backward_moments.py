@@ -125,8 +125,12 @@ class Backward:
             layer = self.state.placement.first_layer + blocks.layers_below(index)
         gathered = self._gathered(index, layer, is_head=name == "backward: head")
         finished = self.gradients.finished(blocks.gradients_above(index))
-        gradients = self.gradients.in_backward + finished + peak.weight_gradients
-        parts = self.state.holding(gradients, self._whole(index, in_logits=in_logits), gathered) | {
+        gradients, whole = self.gradients.in_backward + finished, self._whole(index, in_logits=in_logits)
+        if self.state.placement.gradient_shards > 1:  # the block's own are reduced when all of them are there
+            whole += peak.weight_gradients
+        else:
+            gradients += peak.weight_gradients
+        parts = self.state.holding(gradients, whole, gathered) | {
             Component.ACTIVATIONS: blocks.waiting
             + blocks.masks
             + blocks.activations_below[index]
@@ -184,7 +188,7 @@ class Backward:
         parts = {
             **joined.parts,
             Component.ACTIVATIONS: joined.of(Component.ACTIVATIONS) - kept,
-            Component.GRADIENTS: joined.of(Component.GRADIENTS) + piece,
+            Component.UNSHARDED_GRADIENTS: joined.of(Component.UNSHARDED_GRADIENTS) + piece,
             Component.REDUCE_SCATTER: piece,
         }
         return Moment(joined.name, parts, joined.operation, joined.layer)
