@@ -344,3 +344,18 @@ def test_what_was_answered_is_not_asked_again(tmp_path):
     args.output = None
     with pytest.raises(UsageError, match="and -o OUT"):
         batch.run(args, ends_at_5)
+
+
+def test_the_input_is_not_replaced_by_its_answers(tmp_path, capsys):
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text('{"model": "gpt2", "task": "load"}\n')
+    (tmp_path / "link.jsonl").symlink_to(asked)
+    for output in ("asked.jsonl", "link.jsonl"):
+        assert main(["batch", str(asked), "-o", str(tmp_path / output)]) == 2
+        assert "is the input, whose lines it would replace" in capsys.readouterr().err
+    assert asked.read_text() == '{"model": "gpt2", "task": "load"}\n'
+
+
+def test_two_results_that_are_not_there_are_not_reachable(capsys):
+    assert main(["compare", "no-such-a.json", "no-such-b.json"]) == 4
+    assert "no-such-a.json: No such file" in capsys.readouterr().err

@@ -64,6 +64,12 @@ def test_version_and_overview(capsys):
         (["zzz"], f'unknown command "zzz": expected one of {", ".join(COMMANDS)}'),
         (["--json"], 'unknown option "--json": flags stand behind a command, as in vramwise estimate MODEL --json'),
         (["Qwen3-8B"], 'unknown command "Qwen3-8B": it is a model: vramwise estimate Qwen3-8B'),
+        (["fit", "4090"], 'unexpected argument "4090": did you mean --gpu 4090?'),
+        (
+            ["estimate", "--gpu", "4060"],
+            "no model: give MODEL, --scenario FILE, or --hidden-size and its like; which "
+            "models a card runs: vramwise fit --gpu 4060",
+        ),
         (["version"], 'unknown command "version": vramwise --version prints it'),
         (
             ["estimate", "llama", "3", "8b"],
@@ -192,3 +198,14 @@ def test_an_ascii_terminal_does_not_break_it():
 
 def test_python_m_vramwise_is_the_same_program():
     assert run("--version").stdout == f"vramwise {vramwise.__version__}\n"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell closes streams so")
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [("schema >&-", 0), ("gpus nope >&-", 2), ("gpus nope 2>&-", 2), ("schema scenario >&- 2>&-", 0)],
+)
+def test_streams_that_are_closed_take_nothing_and_break_nothing(command, code):
+    done = subprocess.run(f"{sys.executable} -m vramwise {command}", shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "internal error" not in done.stderr

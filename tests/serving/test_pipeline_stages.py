@@ -45,3 +45,14 @@ def test_a_stage_without_the_head_samples_nothing() -> None:
     assert result.phases[-1].components.find("profile run: sampler") is not None
     first, last = (rank.bytes for rank in result.ranks)
     assert last - first > 10**9
+
+
+def test_the_stage_with_the_fewest_blocks_decides_how_many_all_have():
+    """Gemma 3 4B in two stages: the second has three layers without a window, the first, with the embedding, two."""
+    table = {"engine": "vllm", "quantization": "awq", "pipeline_parallel_size": 2}
+    asked = {"model": "google/gemma-3-4b-it", "task": "serve", "gpu": "a100-sxm-80gb", "serve": table}
+    result = estimate(asked)
+    assert result.capacity is not None
+    assert all(rank.bytes <= result.capacity.usable_bytes for rank in result.ranks)
+    assert max(rank.bytes for rank in result.ranks) == max(phase.bytes for phase in result.phases)
+    assert result.ranks[1].bytes > result.ranks[0].bytes  # the first is not filled: its blocks are smaller

@@ -104,6 +104,9 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
         raise UsageError("--jobs: expected it or --dask, whose workers say how many")
     if args.resume and (args.output is None or args.file == STANDARD_INPUT):
         raise UsageError("--resume: expected a FILE, which can be read again, and -o OUT, beside which it keeps them")
+    both = args.output is not None and os.path.exists(args.output) and os.path.exists(args.file)
+    if both and os.path.samefile(args.file, args.output):
+        raise UsageError(f"-o {shown_path(args.output)}: is the input, whose lines it would replace: another name")
     part = None if args.shard is None else _part(args)
     answer = partial(_answer, estimate=estimate, limits=args.limits)
     count, bad = 0, []

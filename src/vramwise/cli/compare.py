@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
-from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
 from vramwise.files import shown_path
 from vramwise.units import MIB
 
@@ -134,13 +134,16 @@ def _two_results(args: argparse.Namespace) -> int:
 
 
 def _result_of(path: str) -> Result:
-    """The result in a file; of `measure --json` what was measured. Raises UsageError for anything else."""
+    """The result in a file; of `measure --json` what was measured. Raises SourceError, UsageError for another file."""
     from pathlib import Path
 
     from vramwise.result import Result
 
-    with Path(path).open("rb") as file:
-        text = file.read(_LARGEST_RESULT + 1)
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(_LARGEST_RESULT + 1)
+    except OSError as problem:
+        raise SourceError(f"{shown_path(path)}: {problem.strerror or problem}") from None
     if len(text) > _LARGEST_RESULT:
         raise UsageError(f"{clipped(path)}: larger than any result (64 MiB)")
     try:

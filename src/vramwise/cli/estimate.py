@@ -19,6 +19,7 @@ from vramwise.cli.scenario_flags import (
     given_keys,
     model_from_flags,
     name_the_place,
+    no_model,
     scenario_from_flags,
     take_scenario_file,
 )
@@ -358,7 +359,7 @@ def _simple(args: argparse.Namespace) -> int:
 def _described(args: argparse.Namespace) -> tuple[str | dict[str, object], Model]:
     name = model_from_flags(args)
     if name is None:
-        raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
+        raise no_model(args)
     from vramwise.estimation import described_model
 
     return name, described_model(name)[1]

@@ -194,6 +194,11 @@ def _end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def _never_fail_to_print() -> None:
+    """Streams that somebody closed (`>&-`, `2>&-`) take nothing, and take none of what is for the other one."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

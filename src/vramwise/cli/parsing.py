@@ -68,7 +68,10 @@ class CommandParser(argparse.ArgumentParser):
             parsed.files += [word for word in left_over if not word.startswith("-")]
             left_over = [word for word in left_over if word.startswith("-")]
         if left_over:
-            raise UsageError(f'unexpected argument "{clipped(left_over[0])}"  ({self.prog} --help)')
+            stray = clipped(left_over[0])
+            if "--gpu" in self.option_strings() and not any(not action.option_strings for action in self._actions):
+                raise UsageError(f'unexpected argument "{stray}": did you mean --gpu {stray}?')
+            raise UsageError(f'unexpected argument "{stray}"  ({self.prog} --help)')
         if self.takes_command:
             parsed.engine_command = command
         return parsed

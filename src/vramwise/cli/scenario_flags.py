@@ -13,7 +13,7 @@ from functools import cache
 from typing import TypeVar
 
 from vramwise.cli.site_flags import add_site_arguments
-from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, nearest
+from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.cards import card_here
 from vramwise.scenario.definition import KINDS, TABLES, table_of
@@ -113,7 +113,7 @@ def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Sce
     if model is not None:
         data = {**data, "model": model}
     if data.get("model") is None:
-        raise UsageError("no model: give MODEL, --scenario FILE, or --hidden-size and its like")
+        raise no_model(args)
     if model is None and args.like is not None:
         data = {**data, "model": described_as(data["model"], args.like)}
     if zero_file is not None:
@@ -356,3 +356,9 @@ class _Joined(argparse.Action):
     ) -> None:
         before = getattr(namespace, self.dest)
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
+def no_model(args: argparse.Namespace) -> UsageError:
+    """The refusal of a question without a model; of one that names a card alone, who answers it."""
+    fits = f"; which models a card runs: vramwise fit --gpu {clipped(args.gpu)}" if args.gpu else ""
+    return UsageError(f"no model: give MODEL, --scenario FILE, or --hidden-size and its like{fits}")

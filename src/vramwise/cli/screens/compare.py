@@ -34,7 +34,8 @@ def compare_screen(comparison: Comparison) -> list[Line]:
     width = screen_width()
     reading, result = comparison.reading, comparison.result
     words = [model_title(result.model.id), *settings_summary(result)]
-    lines: list[Line] = [*wrapped(words, width, gap=" · "), f"{reading.lines:,} lines read", ""]
+    read = f"{reading.lines:,} {'line' if reading.lines == 1 else 'lines'} read"
+    lines: list[Line] = [*wrapped(words, width, gap=" · "), read, ""]
     if comparison.rows:
         cells = [["", "printed", "predicted", "difference"], *(_cells(row) for row in comparison.rows)]
         lines += columns(cells)

@@ -6,6 +6,7 @@ from vramwise.hardware import Gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.intervals import around, stretched
 from vramwise.models import Model
+from vramwise.records import replace
 from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -48,17 +49,21 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     room = room_of(scenario, gpu)
     quantities = _quantities(model, budget)
     verdict: Verdict | None = None
-    kv_bytes = budget.one_request
+    kv_bytes, scarcest = budget.one_request, budget
     if room is not None:
-        pool = pool_quantities(budget, *_totals(scenario, gpu, room))
-        quantities.update(pool)
         trials = Trials(scenario, r, model, again, gpu, room.usable_bytes)
         verdict = pool_verdict(budget, room, lambda: advice(trials))
+        if verdict.fits and len(budgets) > 1:
+            scarcest = _scarcest(budgets, room)
+            verdict = replace(verdict, reasons=pool_verdict(scarcest, room, lambda: advice(trials)).reasons)
+        pool = pool_quantities(scarcest, *_totals(scenario, gpu, room))
+        quantities.update(pool)
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
     card = room.seen_bytes if room is not None else None
     within = room.usable_bytes if room is not None and verdict is not None and verdict.fits else None
-    phases = _phases(budget, kv_bytes, within)
+    stages = _stages(budgets, scarcest, kv_bytes, within)
+    phases = max(stages, key=_most) if within is not None else stages[budgets.index(budget)]
     quantities["nvidia_smi"] = interval(phases[-1].components)
     if r.settings.sleep_level:
         phases = (*phases, asleep(budget))
@@ -73,7 +78,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
         *_notes(scenario, r, room),
         *_freed(budget, quantities["cuda_graph"]),
     )
-    ranks = _ranks(budgets, budget, kv_bytes, within) if len(budgets) > 1 else None
+    ranks = tuple(Rank(f"stage {n}", _most(one)) for n, one in enumerate(stages)) if len(stages) > 1 else None
     capacity = room.capacity if room is not None else None
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
@@ -93,6 +98,19 @@ def needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[Quantity, 
 def _fullest(budgets: tuple[Budget, ...]) -> Budget:
     """The pipeline stage that leaves least to its cache."""
     return max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
+
+
+def _scarcest(budgets: tuple[Budget, ...], room: Room) -> Budget:
+    """The pipeline stage whose cache has the fewest blocks, of which every other stage then has as many.
+
+    It need not be the fullest: of layers with windows and without them a stage may have more of the latter.
+    Source: vLLM 0.25.0 v1/core/kv_cache_utils.py get_kv_cache_configs.
+    """
+
+    def blocks(stage: Budget) -> int:
+        return stage.pool.num_blocks(_cache_bytes(stage, room.seen_bytes, held=room.held_bytes))
+
+    return min((stage for stage in budgets if stage.pool.block_bytes), key=blocks, default=_fullest(budgets))
 
 
 def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
@@ -232,19 +250,21 @@ def _within(terms: tuple[Node, ...], pool: Node, room: int | None) -> tuple[Node
     return tuple(kept if term is pool else term for term in terms)
 
 
-def _ranks(budgets: tuple[Budget, ...], fullest: Budget, kv_bytes: int, room: int | None) -> tuple[Rank, ...]:
-    """Every pipeline stage; all have as many blocks as the fullest one, which has the fewest.
+def _stages(budgets: tuple[Budget, ...], scarcest: Budget, kv_bytes: int, room: int | None) -> list[tuple[Phase, ...]]:
+    """The moments of every pipeline stage; all have as many blocks as the one whose cache has `kv_bytes`.
 
     Source: vLLM 0.25.0 v1/core/kv_cache_utils.py get_kv_cache_configs; a stage that does not hold the head samples
     nothing while it is profiled (v1/worker/gpu_model_runner.py profile_run).
     """
-    blocks = fullest.pool.num_blocks(kv_bytes)
-    ranks = []
-    for stage, budget in enumerate(budgets):
-        held = kv_bytes if budget is fullest else blocks * budget.pool.block_bytes
-        phases = _phases(budget, held, room)
-        ranks.append(Rank(f"stage {stage}", max(phase.bytes for phase in phases)))
-    return tuple(ranks)
+    blocks = scarcest.pool.num_blocks(kv_bytes)
+    return [
+        _phases(budget, kv_bytes if budget is scarcest else blocks * budget.pool.block_bytes, room)
+        for budget in budgets
+    ]
+
+
+def _most(phases: tuple[Phase, ...]) -> int:
+    return max(phase.bytes for phase in phases)
 
 
 def _notes(scenario: Scenario, r: Resolved, room: Room | None) -> tuple[str, ...]:
