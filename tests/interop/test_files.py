@@ -442,3 +442,31 @@ def test_a_server_fills_in_nothing_of_its_own_environment(monkeypatch: pytest.Mo
     with pytest.raises(UsageError) as problem:
         read(file)
     assert "secret" not in str(problem.value)
+
+
+def test_a_file_that_nothing_names_is_said_to_be_left_out() -> None:
+    used, unused = written("ds.json", DEEPSPEED), written("other.json", DEEPSPEED)
+    script = written("run.sh", f"deepspeed train.py --model_name_or_path {LLAMA} --deepspeed conf/ds.json\n")
+    launch = read(script, used, unused)
+    assert train(launch)["zero_stage"] == 3
+    assert [note for note in launch.notes if note.startswith("left out")] == [
+        "left out, nothing in run.sh names it: other.json"
+    ]
+
+
+def test_what_a_script_says_of_adapters_and_quantization_is_read_or_said() -> None:
+    text = f"""
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TrainingArguments
+from peft import LoraConfig
+q = BitsAndBytesConfig(load_in_8bit=True, llm_int8_skip_modules=["lm_head", "q_proj"], llm_int8_threshold=6.0)
+m = AutoModelForCausalLM.from_pretrained("{LLAMA}", quantization_config=q)
+a = TrainingArguments(output_dir="x", per_device_train_batch_size=1)
+l = LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"], use_rslora=True, some_new=1)
+"""
+    launch = read(written("train.py", text))
+    assert train(launch)["quantization"] == "int8"
+    said = " | ".join(launch.notes)
+    assert "llm_int8_skip_modules is not counted: modules that stay in 16 bit" in said
+    assert said.count("modules_to_save is not counted") == 1
+    assert "unknown to Trainer, left out: some_new" in said
+    assert "llm_int8_threshold" in said

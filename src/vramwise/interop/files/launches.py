@@ -60,13 +60,24 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
 
             launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
             return [FileLaunch("", replace(launch, notes=tuple(_in_full(note, launch) for note in launch.notes)))]
+        beside = [path for path in paths if path != given.path]
         with looking_beside(paths):
-            answers = list(_started(given, kind, [path for path in paths if path != given.path], model))
-        return _chosen(given, answers, service)
+            answers = list(_started(given, kind, beside, model))
+        return _chosen(given, [_with_unused(one, given, beside) for one in answers], service)
     if service is not None:
         raise UsageError("--service: chooses among the programs of a file, such as docker-compose.yml")
     with looking_beside(paths):
         return [FileLaunch("", _configured(files, model))]
+
+
+def _with_unused(answer: FileLaunch, given: Given, beside: Sequence[str]) -> FileLaunch:
+    """The answer with a note of files that nothing in the one that starts programs names."""
+    text = given.text or str(given.documents)
+    unused = [shown_path(path) for path in beside if Path(path).name not in text]
+    if not unused:
+        return answer
+    note = f"left out, nothing in {_named(given)} names it: {', '.join(unused)}"
+    return replace(answer, launch=replace(answer.launch, notes=(*answer.launch.notes, note)))
 
 
 def _given(path: str) -> Given:

@@ -182,6 +182,9 @@ def _transformers(given: Given, calls: list[Call], load: Call | None, arguments:
                     "bnb_4bit_quant_type": bits.get("bnb_4bit_quant_type", "fp4" if bits else None),
                     "use_bnb_nested_quant": bits.get("bnb_4bit_use_double_quant"),
                     "attn_implementation": loaded.get("attn_implementation")})  # fmt: skip
+    _give(options, {name: value for name, value in bits.items() if name not in options.values
+                    and name != "bnb_4bit_use_double_quant"})  # fmt: skip
+    _give(options, {f"lora_{name}": value for name, value in lora.items() if name not in _LORA_READ}, "lora_")
     if first(calls, "LoraConfig") is not None:
         options.give("use_peft", True)
     launcher = Launcher()
@@ -203,14 +206,23 @@ def _transformers(given: Given, calls: list[Call], load: Call | None, arguments:
     weights = str(loaded.get("dtype", loaded.get("torch_dtype", "auto")))
     notes += set_precision(train, sharding, half_of(options, sharding, bf16=bool(stage)), weights, name)
     scenario = {"model": name, "task": "train", **launcher.table(), "train": train}
-    said_all = (*notes, *_notes([*unread, *unsaid, *unknown], options, lora), *launcher.said())
-    return Launch("transformers", scenario, said_all, (*loaded, *lora, *options.understood()), options.passed_over())
+    said_all = (*notes, *_notes([*unread, *unsaid, *unknown], options, {}), *launcher.said())
+    own = (name for name in lora if name in _LORA_READ)
+    return Launch("transformers", scenario, said_all, (*loaded, *own, *options.understood()), options.passed_over())
 
 
-def _give(options: Options, values: Mapping[str, object]) -> None:
+_LORA_READ = frozenset({"r", "target_modules", "lora_dropout", "use_dora", "lora_alpha", "peft_type"})
+
+
+def _give(options: Options, values: Mapping[str, object], prefix: str = "") -> None:
+    """Set options that nothing else has set, shown without the `prefix` that the table of options has for them."""
     for name, value in values.items():
-        if value is not None and name not in options.values:
-            options.give(name, value)
+        if value is None or name in options.values:
+            continue
+        if options.known(name) is None:
+            options.unknown.append(name.removeprefix(prefix))
+        else:
+            options.give(name, value, name.removeprefix(prefix))
 
 
 def code_launch(given: Given, model: str | None, title: str) -> Launch:
