@@ -128,6 +128,25 @@ def weights_held(scenario: Mapping[str, object]) -> int:
     return min(one.weights + one.frozen_weights + one.adapter_weights for one in held)
 
 
+def tokens_per_second(scenario: Scenario) -> float | None:
+    """`estimate(scenario).quantities["tokens_per_second"].expected` of a training, and nothing else of the answer.
+
+    None where it has none. Raises what `estimate` raises of the model and its settings.
+    """
+    from vramwise.models.lengths import reads_tokens
+    from vramwise.training.answer import at_usual_length
+    from vramwise.training.job import job_of
+    from vramwise.training.speed import step_time
+
+    found, model = model_of(scenario)
+    if found.adapter is not None:
+        scenario, _ = _adapted(scenario, found.adapter)
+    job = job_of(scenario, model, _gpu(scenario)[0])
+    if job.gpu is None or not job.gpu.has_rates or not reads_tokens(model):
+        return None
+    return float(step_time(at_usual_length(job)).tokens_per_second.expected)
+
+
 def steps_over_links(scenario: Scenario) -> tuple[OverLink, ...]:
     """A training's step on NVLink, PCIe and Ethernet, the fastest first; none where it has no time or one card.
 

@@ -10,14 +10,19 @@ from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.cli.screens.plan import plan_screen
 from vramwise.errors import UsageError
-from vramwise.estimation import steps_over_links
-from vramwise.planner.changes import Asked
+from vramwise.estimation import described_model, steps_over_links
+from vramwise.hardware import find_gpu
+from vramwise.planner.changes import Asked, changed
 from vramwise.planner.combinations import combinations
 from vramwise.planner.inference_changes import serving_changes
 from vramwise.planner.inventory import Pool, read_inventory
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import Plan, plan
+from vramwise.planner.searched_layouts import searched
 from vramwise.scenario import Scenario
+from vramwise.training.answer import fullest_rank
+from vramwise.training.job import job_of
+from vramwise.training.many import telling_ranks
 from vramwise.units import format_bytes
 
 MODEL = "Qwen/Qwen3-4B"
@@ -348,3 +353,44 @@ def test_requests_that_cannot_be_are_one_clear_line(words, said, capsys):
     problem = capsys.readouterr().err
     assert said in problem
     assert problem.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [("megatron", {}), ("torchtitan", {"gradient_accumulation_steps": 4}), ("deepspeed", {}), ("transformers", {})],
+)
+def test_layouts_on_columns_need_what_estimates_of_their_own_say(framework, more):
+    """Needs to the byte, the verdict's word and the speed, of a candidate in every few; nothing that fits is lost."""
+    top = {"model": "Qwen/Qwen3-4B", "task": "train", "gpu": "a100-sxm-40gb", "num_gpus": 8}
+    scenario = Scenario.from_dict({**top, "train": {"framework": framework, "sequence_length": 4096, **more}})
+    model = described_model(scenario.model)[1]
+    seen = []
+    found = searched(scenario, model, Wishes("train"), seen.append)
+    assert len(seen) > 100
+    assert found
+    for one in found[:: max(1, len(found) // 6)]:
+        alone = estimate(changed(scenario, one.values), replays=False)
+        assert one.needed_bytes == int(alone.needed.expected)
+        assert one.word == alone.verdict.word
+        assert one.tokens_per_second == alone.quantities["tokens_per_second"].expected
+    ranks = [(one.word != "fits", -one.tokens_per_second) for one in found]
+    assert ranks == sorted(ranks)
+
+
+def test_of_stages_with_the_same_layers_the_fullest_tells_for_all():
+    train = {
+        "framework": "megatron",
+        "pipeline_parallel_size": 8,
+        "num_microbatches": 16,
+        "distributed_optimizer": True,
+    }
+    scenario = Scenario.from_dict(
+        {"model": "Qwen/Qwen3-4B", "task": "train", "gpu": "a100-sxm-40gb", "num_gpus": 16, "train": train}
+    )
+    job = job_of(scenario, described_model(scenario.model)[1], find_gpu("a100-sxm-40gb").gpu)
+    told = telling_ranks(job)
+    assert len(told) < len(job.ranks) == 8
+    assert {job.ranks[0], job.ranks[-1]} <= set(told)
+    most = fullest_rank(job, None)
+    assert most.rank in told
+    assert fullest_rank(job, None, told).moments == most.moments

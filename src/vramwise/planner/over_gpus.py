@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
-from vramwise.frameworks import framework_of
 from vramwise.hardware import find_gpu
 from vramwise.models.model import Model
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Reached, Seen
 from vramwise.planner.inventory import Pool
-from vramwise.planner.layouts import layouts
-from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
+from vramwise.planner.option import Option, Wishes, words_of
+from vramwise.planner.searched_layouts import Candidate, searched
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 
-_MICRO_BATCHES = (1, 2, 4, 8, 16, 32)
+_MOST_RECHECKED = 200
 _MOST_CARDS = 4096
 _COUNTS_WITH_A_FIT = 2  # of cards: the fewest that are enough, and twice as many
 _COUNTS_OF_A_FRONT = 4
@@ -83,7 +82,11 @@ def _counts(scenario: Scenario, pool: Pool, wishes: Wishes) -> Iterator[int]:
 def laid_out(
     scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen
 ) -> Iterator[Option]:  # fmt: skip
-    """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them."""
+    """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them.
+
+    They are searched for on columns of sizes; those that come first are estimated by themselves, and stand only where
+    that says the same.
+    """
     with_a_fit, whole = 0, wishes.rank == "front"
     most = _COUNTS_OF_A_FRONT if whole else _COUNTS_WITH_A_FIT
     least = _least_cards(scenario, model, pool)
@@ -91,17 +94,41 @@ def laid_out(
         if number < least or with_a_fit >= most:
             continue
         on_these = on_pool(scenario, pool, number)
-        options = sorted(
-            _sized(on_these, model, pool, wishes, seen), key=lambda option: (option.word_rank, option.slowness)
+        candidates = searched(on_these, model, wishes, seen)
+        chosen = _unbeaten(candidates) if whole else candidates
+        options = islice(
+            _rechecked(on_these, chosen, pool, wishes, each_once=not whole), None if whole else _BEST_OF_A_COUNT
         )
-        with_a_fit += bool(options)
-        if whole:
-            yield from options
-            continue
-        of_each: dict[tuple[object, ...], Option] = {}
+        found = False
         for option in options:
-            of_each.setdefault(_layout_of(option.scenario), option)
-        yield from islice(of_each.values(), _BEST_OF_A_COUNT)
+            found = True
+            yield option
+        with_a_fit += found
+
+
+def _unbeaten(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Those that no other one beats in memory and speed at once; candidates come the fastest first."""
+    least, found = float("inf"), []
+    for one in sorted(candidates, key=lambda one: (-one.tokens_per_second, one.needed_bytes)):
+        if one.needed_bytes < least:
+            least = one.needed_bytes
+            found.append(one)
+    return found
+
+
+def _rechecked(
+    scenario: Scenario, candidates: Sequence[Candidate], pool: Pool, wishes: Wishes, *, each_once: bool
+) -> Iterator[Option]:  # fmt: skip
+    """Candidates with an estimate of their own, in their order; `each_once`: one of each layout."""
+    met: set[tuple[object, ...]] = set()
+    for one in candidates[:_MOST_RECHECKED]:
+        layout = _layout_of(changed(scenario, one.values)) if each_once else ()
+        if layout in met:
+            continue
+        option = _tried(scenario, one.values, pool, wishes)
+        if option is not None and (wishes.risk is None or option.probability >= 1 - wishes.risk):
+            met |= {layout} if each_once else set()
+            yield option
 
 
 def _layout_of(scenario: Scenario) -> tuple[object, ...]:
@@ -114,65 +141,6 @@ def _least_cards(scenario: Scenario, model: Model, pool: Pool) -> int:
     usable = find_gpu(pool.gpu).gpu.usable_bytes
     width = 0.5 if scenario.train.method == "qlora" else 2
     return 1 if usable is None else int(width * model.num_parameters) // usable
-
-
-def _sized(
-    scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen
-) -> Iterator[Option]:  # fmt: skip
-    """For every layout and kind of checkpointing the micro-batches that fit and are faster than smaller ones."""
-
-    def tried(*values: Mapping[str, object]) -> Option | None:
-        together = {key: value for each in values for key, value in each.items()}
-        if set(together) & wishes.keep:
-            return None
-        seen(0)
-        return _tried(scenario, _with_batch(scenario, together), pool, wishes)
-
-    kinds = [*_checkpointing(scenario, wishes)]
-    for layout in layouts(scenario, model, scenario.num_gpus):
-        batches = [*_micro_batches(scenario, wishes)]
-        if tried(layout, kinds[-1], batches[0]) is None:
-            continue  # what recomputes most, on the smallest micro-batch, needs least
-        for checkpointing in kinds:
-            fastest = 0.0
-            for batch in batches:
-                option = tried(layout, checkpointing, batch)
-                if option is None or (option.tokens_per_second or 0) <= fastest:
-                    break
-                fastest = option.tokens_per_second or 0
-                yield option
-
-
-def _with_batch(scenario: Scenario, values: Mapping[str, object]) -> Mapping[str, object]:
-    """As many micro-batches as make the optimizer's batch no smaller than what was asked for."""
-    train = scenario.train.replace(**values)
-    if train.pipeline_parallel_size > 1 or "micro_batch_size" not in values:
-        return values
-    ranks = max(1, scenario.num_gpus // (train.tensor_parallel_size * train.context_parallel_size))
-    asked = scenario.train.micro_batch_size * scenario.train.gradient_accumulation_steps
-    steps = -(-asked // (train.micro_batch_size * ranks))
-    stated = scenario.train.gradient_accumulation_steps
-    return values if steps == stated else {**values, "gradient_accumulation_steps": steps}
-
-
-def _checkpointing(scenario: Scenario, wishes: Wishes) -> Iterator[Mapping[str, object]]:
-    """As asked, and what recomputes more; nothing else where that is to stay."""
-    present = scenario.train.checkpointing
-    yield {}
-    if "checkpointing" in wishes.keep:
-        return
-    for kind in RECOMPUTE[RECOMPUTE.index(present) + 1 : RECOMPUTE.index(wishes.most_recompute) + 1]:
-        if kind == "selective" and not framework_of(scenario.train).sharding.cuts:
-            continue
-        yield {"checkpointing": kind, "recompute": ()}
-
-
-def _micro_batches(scenario: Scenario, wishes: Wishes) -> Iterator[Mapping[str, object]]:
-    if "micro_batch_size" in wishes.keep:
-        yield {}
-        return
-    for size in _MICRO_BATCHES:
-        yield {} if size == scenario.train.micro_batch_size else {"micro_batch_size": size}
 
 
 def _tried(scenario: Scenario, values: Mapping[str, object], pool: Pool, wishes: Wishes) -> Option | None:

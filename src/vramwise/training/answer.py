@@ -54,9 +54,9 @@ class Fullest:
     outside: list[Node]
 
 
-def fullest_rank(job: Job, card_bytes: int | None) -> Fullest:
-    """What a step holds at the job's sizes, on a card of so many bytes."""
-    found = [(rank, job.moments(rank)) for rank in job.ranks]
+def fullest_rank(job: Job, card_bytes: int | None, ranks: Sequence[Placement] | None = None) -> Fullest:
+    """What a step holds at the job's sizes, on a card of so many bytes; `ranks`: those among which the fullest is."""
+    found = [(rank, job.moments(rank)) for rank in ranks or job.ranks]
     rank, moments = max(found, key=lambda one: max(moment.total for moment in one[1]))
     outside = counters.outside_torch(job.train, job.gpu, rollout.during_training(job.train, card_bytes))
     nccl = counters.nccl_node(rank, job.gpu)

@@ -17,9 +17,11 @@ from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.answer import first_quantities, fullest_rank
 from vramwise.training.job import Job, job_of
+from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 
 ALLOCATED, NEEDED, HIGH, PHASE = range(4)
+_FEW_STAGES = 4
 
 
 def needs_of_many(
@@ -41,11 +43,11 @@ def needs_of_many(
         "sequence": lengths * many if sequences is None else lengths,
     }
     names: list[str] = []
-    card_bytes = None if room is None else room.seen_bytes
+    card_bytes, ranks = None if room is None else room.seen_bytes, telling_ranks(job)
 
     def work(at: dict[str, Any]) -> list[object]:
         train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"])
-        return _needs(replace(job, train=train), card_bytes, names, ends=ends)
+        return _needs(replace(job, train=train), ranks, card_bytes, names, ends=ends)
 
     try:
         found = Points(sizes).outcomes(work, 4)
@@ -57,9 +59,31 @@ def needs_of_many(
     )  # fmt: skip
 
 
-def _needs(job: Job, card_bytes: int | None, names: list[str], *, ends: bool) -> list[object]:
+def telling_ranks(job: Job) -> tuple[Placement, ...]:
+    """The ranks among which the fullest is: of a pipeline's inner stages with the same layers the one with the most
+    micro-batches in flight, which holds no less than the others."""
+    if len(job.ranks) < _FEW_STAGES:
+        return job.ranks
+    layers = [id(run) for run in job.shape(job.ranks[0]).runs if run.layer is not None]
+    met: list[tuple[list[int], Placement]] = []
+    told: list[Placement] = []
+    for rank in job.ranks:
+        own = layers[rank.first_layer : rank.last_layer + 1]
+        is_inner = not rank.is_first and not rank.is_last
+        if is_inner and any(
+            own == theirs and other.micro_batches_in_flight >= rank.micro_batches_in_flight for theirs, other in met
+        ):
+            continue
+        met += [(own, rank)] if is_inner else []
+        told.append(rank)
+    return tuple(told)
+
+
+def _needs(
+    job: Job, ranks: Sequence[Placement], card_bytes: int | None, names: list[str], *, ends: bool
+) -> list[object]:  # fmt: skip
     """ALLOCATED, NEEDED, HIGH and PHASE at the job's sizes; `names` gets that of the moment."""
-    full = fullest_rank(job, card_bytes)
+    full = fullest_rank(job, card_bytes, ranks)
     beside = full.workspace.bytes
     peak = max(full.moments, key=lambda moment: moment.total + (0 if moment.name == "load" else beside))
     if peak.name not in names:

@@ -75,7 +75,9 @@ def step_time(job: Job, links: Links | None = None) -> StepTime:
         raise ValueError("a step has no time without a card")
     rates = rates_of(job.gpu, job.train.compute_dtype)
     links = links or links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
-    stages = [_stage(job, rank, rates, links) for rank in job.ranks]
+    layers = _layers(job)
+    held = {tuple(map(id, _on(rank, layers))): rank for rank in reversed(job.ranks)}  # equal stages take equal time
+    stages = [_stage(job, rank, rates, links) for rank in reversed(held.values())]
     parts = max(stages, key=lambda stage: sum(stage.values()))
     return StepTime(parts, _tokens(job), rates.low, rates.high)
 
