@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
@@ -365,7 +366,7 @@ def test_layouts_on_columns_need_what_estimates_of_their_own_say(framework, more
     scenario = Scenario.from_dict({**top, "train": {"framework": framework, "sequence_length": 4096, **more}})
     model = described_model(scenario.model)[1]
     seen = []
-    found = searched(scenario, model, Wishes("train"), seen.append)
+    found = searched(scenario, model, Wishes("train"), seen.append).candidates
     assert len(seen) > 100
     assert found
     for one in found[:: max(1, len(found) // 6)]:
@@ -394,3 +395,46 @@ def test_of_stages_with_the_same_layers_the_fullest_tells_for_all():
     most = fullest_rank(job, None)
     assert most.rank in told
     assert fullest_rank(job, None, told).moments == most.moments
+
+
+SMALL = {"model": "Qwen/Qwen3-4B", "task": "train", "gpu": "a100-sxm-40gb", "num_gpus": 8}
+KEPT = Wishes("train", keep=frozenset({"num_gpus"}))
+
+
+def test_a_saved_search_goes_on_where_it_was_and_answers_the_same(tmp_path):
+    table = {**SMALL, "train": {"framework": "megatron"}}
+    file = tmp_path / "search.json"
+    whole, counted = plan(table, KEPT), []
+
+    def stop(number: int) -> None:
+        counted.append(number)
+        if len(counted) == 600:
+            raise KeyboardInterrupt
+
+    stopped = plan(table, KEPT, seen=stop, save=str(file))
+    assert stopped.interrupted
+    assert any(option.scenario.train.distributed_optimizer for option in stopped.options)  # of layouts: the best so far
+    kept = json.loads(file.read_text())["layouts"]
+    assert kept
+    resumed = plan(table, KEPT, save=str(file))
+    assert resumed.searched < whole.searched
+    assert len(json.loads(file.read_text())["layouts"]) > len(kept)
+    for one, other in zip(resumed.options, whole.options, strict=True):
+        assert one.scenario == other.scenario
+    again = plan(table, KEPT, save=str(file))
+    assert again.searched < resumed.searched
+
+
+def test_a_saved_search_of_something_else_is_one_clear_line(tmp_path):
+    file = tmp_path / "search.json"
+    plan(SMALL, KEPT, save=str(file))
+    with pytest.raises(UsageError, match="another question"):
+        plan({**SMALL, "train": {"sequence_length": 512}}, KEPT, save=str(file))
+    table = json.loads(file.read_text())
+    for broken in ("", "[]", "{}", json.dumps({**table, "layouts": {"x": [{"values": {}}]}}), "[" * 100_000):
+        file.write_text(broken)
+        with pytest.raises(UsageError, match="is no saved search"):
+            plan(SMALL, KEPT, save=str(file))
+    file.write_text(json.dumps({**table, "vramwise": "0"}))
+    with pytest.raises(UsageError, match="another version"):
+        plan(SMALL, KEPT, save=str(file))

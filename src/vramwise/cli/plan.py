@@ -57,6 +57,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--requests", metavar="N", help="of the longest length at once: replicas of a server, and cards"
     )
+    parser.add_argument("--save", metavar="FILE", help="keep the search for layouts; the same question goes on from it")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON and nothing else")
     parser.add_argument(
         "--option", metavar="N", help="the command of the N-th option alone; with --export, written for a tool"
@@ -74,10 +75,10 @@ def run(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.progress import Progress
 
     gc.set_threshold(200_000, 50, 1_000)  # a search makes much and drops little of it
-    progress = Progress("plan", 150, "scenarios")
+    progress = Progress("plan", 0, "scenarios")
     try:
         with recalled(scenario.model):
-            found = plan(scenario, wishes, pools, progress.at)
+            found = plan(scenario, wishes, pools, progress.at, args.save)
     finally:
         progress.end()
     if args.option is not None:

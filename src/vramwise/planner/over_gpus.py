@@ -14,7 +14,8 @@ from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Reached, Seen
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import Option, Wishes, words_of
-from vramwise.planner.searched_layouts import Candidate, searched
+from vramwise.planner.saved_search import Candidate, SavedSearch
+from vramwise.planner.searched_layouts import searched
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 
@@ -80,12 +81,12 @@ def _counts(scenario: Scenario, pool: Pool, wishes: Wishes) -> Iterator[int]:
 
 
 def laid_out(
-    scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen
+    scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None
 ) -> Iterator[Option]:  # fmt: skip
     """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them.
 
     They are searched for on columns of sizes; those that come first are estimated by themselves, and stand only where
-    that says the same.
+    they fit then. After a KeyboardInterrupt the best so far still come, and then it is raised again.
     """
     with_a_fit, whole = 0, wishes.rank == "front"
     most = _COUNTS_OF_A_FRONT if whole else _COUNTS_WITH_A_FIT
@@ -94,7 +95,8 @@ def laid_out(
         if number < least or with_a_fit >= most:
             continue
         on_these = on_pool(scenario, pool, number)
-        candidates = searched(on_these, model, wishes, seen)
+        search = searched(on_these, model, wishes, seen, saved)
+        candidates = search.candidates
         chosen = _unbeaten(candidates) if whole else candidates
         options = islice(
             _rechecked(on_these, chosen, pool, wishes, each_once=not whole), None if whole else _BEST_OF_A_COUNT
@@ -104,6 +106,8 @@ def laid_out(
             found = True
             yield option
         with_a_fit += found
+        if not search.is_whole:
+            raise KeyboardInterrupt
 
 
 def _unbeaten(candidates: Sequence[Candidate]) -> list[Candidate]:

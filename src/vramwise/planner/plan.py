@@ -18,6 +18,7 @@ from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
+from vramwise.planner.saved_search import SavedSearch, question_of
 from vramwise.records import record, replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -68,13 +69,14 @@ class Plan:
 
 def plan(
     scenario: Scenario | Mapping[str, object], wishes: Wishes, pools: Sequence[Pool] = (),
-    seen: Seen = lambda number: None,
+    seen: Seen = lambda number: None, save: str | None = None,
 ) -> Plan:  # fmt: skip
     """What to change, and how many of which GPUs in which layout, so that `scenario` fits.
 
     `scenario` is a `Scenario` or the same as a table; its task is that of `wishes.goal` (GOALS). `pools`: the GPUs that
     there are; without, the scenario's own cards, and more of them where their number is not stated. `seen` is called
-    with the number of estimates so far. Raises what the estimate of the scenario raises; UsageError where there is no
+    with the number of estimates so far. `save`: a file that keeps the search for layouts, and from which the same
+    question goes on. Raises what the estimate of the scenario raises; UsageError where there is no
     card to plan for. A KeyboardInterrupt ends the search with what was found.
     """
     if not isinstance(scenario, Scenario):
@@ -97,7 +99,7 @@ def plan(
         load = _option_of(one, wishes, pools).load  # one server that holds all requests is enough
         return one.is_sure and _is_sure_enough(one, wishes) and (load is None or load.replicas == 1)
 
-    asked = answer(first)
+    asked, saved = answer(first), SavedSearch(save, question_of(first, (wishes, *pools)))
     try:
         for start, pool in starts:
             fits = 0
@@ -114,9 +116,12 @@ def plan(
         if first.task == "train":
             model = described_model(first.model)[1]
             for pool in pools or own_pool(first):
-                found += laid_out(first, model, pool, wishes, count)
+                for laid in laid_out(first, model, pool, wishes, count, saved):
+                    found.append(laid)
     except KeyboardInterrupt:
         interrupted = True
+    finally:
+        saved.write()
     options = sorted(
         _best([option for option in found if _is_sure_enough(option, wishes)], wishes),
         key=lambda option: option.word_rank,

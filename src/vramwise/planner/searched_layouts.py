@@ -18,6 +18,7 @@ from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Seen
 from vramwise.planner.layouts import layouts
 from vramwise.planner.option import RECOMPUTE, Wishes
+from vramwise.planner.saved_search import Candidate, SavedSearch, key_of
 from vramwise.points.needs import ManyNeeds
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, VerdictWord
@@ -26,16 +27,6 @@ from vramwise.verdict import word_of
 
 MICRO_BATCHES = tuple(range(1, 65))
 _alone = partial(estimate, replays=False)
-
-
-@record
-class Candidate:
-    """Values of keys with which a training fits, what a card needs then, and tokens a second of all cards."""
-
-    values: Mapping[str, object]
-    needed_bytes: int
-    word: VerdictWord
-    tokens_per_second: float
 
 
 @record
@@ -50,22 +41,37 @@ class _Need:
         return self.word is not None and self.word != "does not fit"
 
 
-def searched(scenario: Scenario, model: Model, wishes: Wishes, seen: Seen) -> list[Candidate]:
-    """What fits the scenario's cards, sure ones first, the fastest of them first."""
-    found = list(_candidates(scenario, model, wishes, seen))
-    return sorted(found, key=lambda one: (VERDICT_WORDS.index(one.word), -one.tokens_per_second))
+@record
+class Found:
+    """What fits the cards, sure and fast ones first; `is_whole`: whether all layouts were searched."""
+
+    candidates: list[Candidate]
+    is_whole: bool
 
 
-def _candidates(scenario: Scenario, model: Model, wishes: Wishes, seen: Seen) -> Iterator[Candidate]:
+def searched(scenario: Scenario, model: Model, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None) -> Found:
+    """What fits the scenario's cards; a KeyboardInterrupt ends the search with what was found."""
+    saved, found, is_whole = saved or SavedSearch(), list[Candidate](), True
+    try:
+        for layout in layouts(scenario, model, scenario.num_gpus):
+            found += saved.of(key_of(scenario, layout), partial(_of_layout, scenario, layout, wishes, seen))
+    except KeyboardInterrupt:
+        is_whole = False
+    found.sort(key=lambda one: (VERDICT_WORDS.index(one.word), -one.tokens_per_second))
+    return Found(found, is_whole)
+
+
+def _of_layout(
+    scenario: Scenario, layout: Mapping[str, object], wishes: Wishes, seen: Seen
+) -> Iterator[Candidate]:  # fmt: skip
     kinds = [*_checkpointing(scenario, wishes)]
-    for layout in layouts(scenario, model, scenario.num_gpus):
-        for kind in reversed(kinds):
-            structure = {**layout, **kind}
-            needs = {} if set(structure) & wishes.keep else _needs(scenario, structure, wishes, seen)
-            fitting = [batch for batch, need in needs.items() if need.fits]
-            if not fitting and kind is kinds[-1]:
-                break  # what recomputes most needs least
-            yield from _faster_and_faster(scenario, structure, {batch: needs[batch] for batch in fitting})
+    for kind in reversed(kinds):
+        structure = {**layout, **kind}
+        needs = {} if set(structure) & wishes.keep else _needs(scenario, structure, wishes, seen)
+        fitting = {batch: need for batch, need in needs.items() if need.fits}
+        if not fitting and kind is kinds[-1]:
+            return  # what recomputes most needs least
+        yield from _faster_and_faster(scenario, structure, fitting)
 
 
 def _faster_and_faster(

@@ -23,7 +23,7 @@ def counted(items: Sequence[One], label: str, unit: str) -> Iterator[One]:
 
 
 class Progress:
-    """Rewrites one line on a terminal, and clears it at the end; says nothing elsewhere."""
+    """Rewrites one line on a terminal, and clears it at the end; says nothing elsewhere. `total` 0: nobody knows it."""
 
     def __init__(self, label: str, total: int, unit: str = "steps") -> None:
         self.label, self.total, self.unit = label, total, unit
@@ -45,8 +45,9 @@ class Progress:
         if not self.shown:
             return
         self.updated = time.monotonic()
-        left = f", about {self._left(done):.0f} s left" if done else ""
-        text = f"{self.label}: {done:,} of {self.total:,} {self.unit}{left}"
+        left = f", about {self._left(done):.0f} s left" if done and self.total else ""
+        of = f" of {self.total:,}" if self.total else ""
+        text = f"{self.label}: {done:,}{of} {self.unit}{left}"
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
     def _left(self, done: int) -> float:
