@@ -100,6 +100,18 @@ def test_a_task_or_a_command_implies_the_goal(capsys):
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--tokens", "-1"], "--tokens: expected a number above 0"),
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--rank", "fame"], "--rank: expected one of change"),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--inventory", "none.toml"], "none.toml"),
+        (["gpt2", "--goal", "train", "--gpu", "h100", "-n", "9" * 14], "a plan looks at 1,000,000 cards at most"),
+        (["gpt2", "--goal", "train", "--gpu", "h100", "--price", "0"], "--price: expected a number above 0, got 0"),
+        (["gpt2", "--goal", "train", "--gpu", "h100", "--tokens", "1e30"], "--tokens: expected a number such as"),
+        (["gpt2", "--goal", "train", "--gpu", "h100", "--sequence-length", "9" * 20], "below 2^53"),
+        (
+            ["gpt2", "--goal", "train", "--gpu", "h100", "--max-recompute", "none", "--checkpointing", "full"],
+            "--max-recompute none and checkpointing full contradict one another",
+        ),
+        (
+            ["gpt2", "--goal", "train", "--gpu", "h100", "--no-offload", "--offload-optimizer", "cpu"],
+            "--no-offload and offload_optimizer cpu contradict one another",
+        ),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "99"], "--option: expected 1 to"),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--option", "0"], "from 1, got 0"),
         (["llama-3.1-8b", "--goal", "run", "--gpu", "h100", "--export", "vllm"], "--option N says which"),

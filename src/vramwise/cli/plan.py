@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     take_scenario_file(args)
     scenario = _scenario(args)
     wishes = _wishes(args, scenario.task)
+    _refuse_wishes_against_what_is_asked(scenario, wishes)
     pools = read_inventory(args.inventory) if args.inventory is not None else []
     from vramwise.cli.screens.progress import Progress
 
@@ -142,6 +143,25 @@ def _wishes(args: argparse.Namespace, task: str) -> Wishes:
         tokens=None if (tokens := _positive("--tokens", args.tokens)) is None else round(tokens),
         requests=None if requests is None else int(requests),
     )
+
+
+def _refuse_wishes_against_what_is_asked(scenario: Scenario, wishes: Wishes) -> None:
+    """Raises UsageError for wishes that the scenario itself does not keep to."""
+    if scenario.task != "train":
+        return
+    train = scenario.train
+    if RECOMPUTE.index(train.checkpointing) > RECOMPUTE.index(wishes.most_recompute):
+        raise UsageError(
+            f"--max-recompute {wishes.most_recompute} and checkpointing {train.checkpointing} contradict one another: "
+            "leave out one of them"
+        )
+    moved = [
+        key for key in ("offload_optimizer", "offload_params", "offload_activations") if getattr(train, key) != "none"
+    ]
+    if moved and not wishes.offloads:
+        raise UsageError(
+            f"--no-offload and {moved[0]} {getattr(train, moved[0])} contradict one another: leave out one"
+        )
 
 
 def _one_of(name: str, given: str, allowed: Iterable[str]) -> str:

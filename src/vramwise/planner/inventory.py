@@ -24,7 +24,7 @@ from vramwise.units import parse_bytes
 
 _KEYS = ("id", "count", "per_node", "price_per_hour", "host_ram", "interconnect")
 _MOST_POOLS = 256
-_MOST_CARDS = 1_000_000
+MOST_CARDS = 1_000_000
 
 
 @record
@@ -96,8 +96,8 @@ def _number(row: Mapping[str, object], key: str, where: str) -> float | None:
         found = None if value is None else float(str(value))
     except ValueError:
         found = -1.0
-    if found is not None and not 0 <= found < _MOST_CARDS:
-        raise UsageError(f"{where}: {key}: expected a number from 0 to {_MOST_CARDS:,}, got {str(value)[:40]!r}")
+    if found is not None and not 0 <= found < MOST_CARDS:
+        raise UsageError(f"{where}: {key}: expected a number from 0 to {MOST_CARDS:,}, got {str(value)[:40]!r}")
     return found
 
 

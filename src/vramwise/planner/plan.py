@@ -15,7 +15,7 @@ from vramwise.estimation import described_model, estimate, steps_over_links
 from vramwise.planner.changes import Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
 from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these
-from vramwise.planner.inventory import Pool
+from vramwise.planner.inventory import MOST_CARDS, Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
 from vramwise.planner.saved_search import SavedSearch, question_of
@@ -83,6 +83,8 @@ def plan(
         scenario = Scenario.from_dict(scenario)
     if not pools and scenario.gpu is None and scenario.gpu_total_bytes is None and not scenario.gpus:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
+    if scenario.num_gpus > MOST_CARDS:
+        raise UsageError(f"num_gpus: a plan looks at {MOST_CARDS:,} cards at most, got {scenario.num_gpus:,}")
     _refuse_half_of_the_prices(wishes, pools)
     most_fits = _MOST_FITS if wishes.requests is None else _MOST_FITS_OF_A_LOAD
     starts = list(_starts(scenario, pools))
