@@ -17,6 +17,7 @@ from typing import IO, Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
 
+_PIECE_BYTES = 1 << 20
 _GIVEN_BY_THE_SHELL = ("/dev/fd/", "/proc/self/fd/")
 """Where a shell's `<(command)` stands; such a pipe has a writer already."""
 _KINDS = (
@@ -78,9 +79,21 @@ def read_at_most(path: str | os.PathLike[str], most: int) -> bytes:
     """The first `most` bytes of a file. Raises SourceError in one line that names it."""
     with open_to_read(path) as file:
         try:
-            return file.read(most)
+            return _read(file, most)
         except OSError as problem:
             raise SourceError(f"{shown_path(os.fspath(path))}: {_why(problem)}") from None
+
+
+def _read(file: BinaryIO, most: int) -> bytes:
+    """Python makes room for all that a read asks for, and a browser has no room for gigabytes: a piece at a time."""
+    pieces: list[bytes] = []
+    asked = max(_PIECE_BYTES, os.fstat(file.fileno()).st_size + 1)
+    while most > 0:
+        pieces.append(file.read(min(asked, most)))
+        most -= len(pieces[-1])
+        if len(pieces[-1]) < asked:
+            break
+    return b"".join(pieces)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pickle
 import struct
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ import pytest
 from vramwise.cli.main import main
 from vramwise.web.api import answer
 
-ROOT = Path(__file__).parents[2]
-EXAMPLES = ROOT / "docs" / "examples"
+sys.path.insert(0, str(Path(__file__).parent))
+from given_files import FILES, TRACE, snapshot
+
 SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
 TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora&train.micro_batch_size=8"
 
@@ -30,24 +31,6 @@ def shown(page: Any, address: str, scenario: str, view: str) -> None:
     page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
 
 
-def snapshot() -> bytes:
-    event = {"action": "alloc", "addr": 1, "size": 512, "stream": 0, "frames": [], "time_us": 5}
-    block = {"address": 1, "size": 512, "requested_size": 512, "state": "active_allocated", "frames": []}
-    segment = {"device": 0, "address": 0, "total_size": 2048, "stream": 0, "segment_type": "small", "blocks": [block]}
-    return pickle.dumps({"segments": [segment], "device_traces": [[event]], "allocator_settings": {}})
-
-
-TRACE = (EXAMPLES / "small.pt.trace.json").read_bytes()
-FILES = {
-    "axolotl.yml": ((EXAMPLES / "files" / "axolotl.yml").read_bytes, "tool's configuration"),
-    "docker-compose.yml": ((EXAMPLES / "files" / "docker-compose.yml").read_bytes, "tool's configuration"),
-    "train.sbatch": ((EXAMPLES / "files" / "train.sbatch").read_bytes, "tool's configuration"),
-    "vllm.log": ((EXAMPLES / "vllm.log").read_bytes, "engine log beside its estimate"),
-    "run.log": ((EXAMPLES / "out-of-memory.log").read_bytes, "out of memory"),
-    "snapshot.pickle": (snapshot, "memory snapshot"),
-    "rank0.pt.trace.json": (lambda: TRACE, "profiler trace"),
-    "rank0.pt.trace.json.gz": (lambda: gzip.compress(TRACE), "profiler trace"),
-}
 BROKEN = {
     "cut.pickle": snapshot()[:60],
     "code.pickle": b"cos\nsystem\n(S'touch /tmp/vramwise-was-here'\ntR.",

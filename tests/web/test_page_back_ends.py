@@ -1,0 +1,98 @@
+"""Every view and every kind of file on both back ends as they are run: `vramwise web`, and the folder of `--static`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.web.api import answer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from given_files import FILES
+
+VIEWS = ("why", "change", "map", "cards", "compare", "right", "files", "share")
+TUNING = {"model": "qwen2.5-0.5b", "task": "train", "gpu": "rtx-4060", "train": {"method": "lora"}}
+HASH = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora"
+SHOWN = "all => all.map(e => [e.dataset.path, e.dataset.value])"
+PATIENCE_MS = 120_000
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real `vramwise web`."""
+    pytest.importorskip("fastapi")
+    command = [sys.executable, "-m", "vramwise", "web", "--port", "0", "--offline"]
+    folder = tmp_path_factory.mktemp("server")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder)
+    assert process.stderr is not None
+    try:
+        yield process.stderr.readline().split()[1]
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.fixture(params=["running", "static_address"])
+def base(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+def settled(page: Any) -> None:
+    page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
+
+
+def test_every_view_is_answered(page: Any, base: str) -> None:
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(base + HASH)
+    page.wait_for_selector(".ready .headline")
+    told = answer("result", TUNING)
+    need = page.get_attribute('.headline [data-path="quantities.total_needed.expected"]', "data-value")
+    assert int(need) == told["quantities"]["total_needed"]["expected"]
+    for view in VIEWS:
+        page.click(f"#tab-{view}")
+        settled(page)
+        if view == "compare":
+            page.click('[data-focus="keep"]')
+            page.wait_for_selector(".sides")
+        assert page.locator("#view .error").all_inner_texts() == [], view
+        assert page.locator("#view [data-value], #view pre, #view textarea").count() > 0, view
+
+
+def test_every_kind_of_file_is_read(page: Any, base: str, tmp_path: Path, gguf_head: bytes) -> None:
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{base}{HASH}&view=files")
+    page.wait_for_selector(".ready .headline")
+    settled(page)
+    for name, (content, kind) in {**FILES, "tiny.gguf": (lambda: gguf_head + bytes(500_000), "model")}.items():
+        (tmp_path / name).write_bytes(content())
+        page.evaluate("document.querySelector('.report').replaceChildren()")
+        page.set_input_files("#file", tmp_path / name)
+        page.wait_for_selector(".report h3, .report .error")
+        assert page.inner_text(".report").startswith(f"{name} · {kind}"), page.inner_text(".report")
+        if kind == "profiler trace" and page.get_attribute("html", "data-back-end") == "browser":
+            assert "need NumPy" in page.inner_text(".report")  # said, not left empty
+        else:
+            assert page.locator(".report [data-value]").count() > 0, name
+
+
+def test_the_page_of_the_api_lists_all_and_asks_for_one(page: Any, running: str) -> None:
+    page.goto(f"{running}api/v1/docs")
+    page.wait_for_selector("#names section")
+    names = page.locator("#names h2").all_inner_texts()
+    assert set(names) == {f"/api/v1/{name}" for name in answer("version", {})["names"]}
+    body = json.loads(page.input_value("#body"))
+    section = page.locator("#names section", has=page.get_by_role("heading", name="/api/v1/result", exact=True))
+    section.get_by_role("button").click()
+    section.locator("pre").wait_for()
+    status, _, text = section.locator("pre").inner_text().partition("\n")
+    assert status == "200"
+    assert text.startswith(json.dumps(answer("result", body))[:19_000])
+    assert "micro_batch_size" in page.inner_text("#keys")
