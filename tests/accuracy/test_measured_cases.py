@@ -26,7 +26,7 @@ COUNTS = {
     "training-threads.jsonl": (84, 86),
     "training-2026.jsonl": (149, 301),
     "throughput.jsonl": (157, 157),
-    "diffusers.jsonl": (4, 4),
+    "diffusers.jsonl": (5, 5),
 }
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}
 

@@ -80,12 +80,14 @@ def test_sdxl_decodes_in_fp32_when_loaded_in_fp16():
     assert any("force_upcast" in note for note in half.notes)
 
 
-def test_a_tiled_decoder_holds_what_the_class_does():
-    """The row of the real class with `enable_tiling`; weights and inputs left out."""
+@pytest.mark.parametrize(("model", "kind"), [("sd1.5", "AutoencoderKL"), ("wan2.1-t2v-1.3b", "AutoencoderKLWan")])
+def test_a_tiled_decoder_holds_what_the_class_does(model, kind):
+    """The rows of the real classes with `enable_tiling`; weights and inputs left out."""
     rows = (Path(__file__).parents[1] / "golden" / "diffusers_components.jsonl").read_text("utf-8").splitlines()
-    row = next(one for one in map(json.loads, rows) if one.get("switches") == ["enable_tiling"])
-    rows_, columns = row["inputs"]["z"][2:]
-    result = asked("sd1.5", image_size=f"{8 * columns}x{8 * rows_}", vae_tiling=True, dtype="fp16")
+    row = next(one for one in map(json.loads, rows) if one["class"] == kind and "switches" in one)
+    *_, rows_, columns = row["inputs"]["z"]
+    frames = 4 * row["inputs"]["z"][2] - 3 if len(row["inputs"]["z"]) == 5 else 1
+    result = asked(model, image_size=f"{8 * columns}x{8 * rows_}", vae_tiling=True, dtype="fp16", num_frames=frames)
     live = phase(result, "VAE decode").components.find("activations").bytes
     assert live == pytest.approx(row["live_bytes"], rel=0.005)
 
@@ -99,6 +101,28 @@ def test_a_denoiser_alone_is_called_once_a_row():
     result = asked(f"{FLUX}:transformer", batch_size=2)
     assert [one.name for one in result.phases] == ["load", "denoise step"]
     assert result.model.num_parameters == 11_901_408_320
+
+
+def test_frames_of_a_video_count_and_come_in_fours_and_one():
+    few, many = (asked("wan2.1-t2v-1.3b", num_frames=count) for count in (17, 81))
+    for name in ("denoise step", "VAE decode"):
+        live = [phase(one, name).components.find("activations").bytes for one in (few, many)]
+        assert live[0] < live[1]
+    with pytest.raises(ScenarioError, match="multiple of 4 and one more"):
+        asked("wan2.1-t2v-1.3b", num_frames=80)
+
+
+def test_a_video_pipelines_second_denoiser_is_held_and_takes_turns():
+    plain, turns = (asked("wan2.2-t2v-a14b", offload=one, num_frames=5) for one in ("none", "model"))
+    held = {one.name for one in phase(plain, "denoise step").components.find("weights").children}
+    assert held == {"text_encoder", "transformer", "transformer_2", "vae"}
+    assert [one.name for one in phase(turns, "denoise step").components.find("weights").children] == ["transformer"]
+    assert phase(plain, "VAE decode").components.find("weights/vae").children[0].name == "fp32 tensors"
+
+
+def test_what_a_class_keeps_in_fp32_takes_four_bytes():
+    weights = expected(asked("wan2.1-t2v-1.3b:transformer", num_frames=5), "weights")
+    assert 2 * 1_418_996_800 < weights < 2.02 * 1_418_996_800
 
 
 def test_loading_counts_weights_alone():
@@ -125,6 +149,7 @@ def test_suggestions_are_estimates_of_their_own_and_fit():
         ({"image_size": "large"}, "image_size"),
         ({"image_size": "99999999x16"}, "image_size"),
         ({"num_frames": 9}, "num_frames"),
+        ({"num_frames": 0}, "num_frames"),
         ({"quantization": "gptq"}, "quantization"),
         ({"offload": "disk"}, "offload"),
         ({"guidance_scale": -1}, "guidance_scale"),

@@ -36,12 +36,28 @@ def made(case: dict[str, Any]) -> torch.nn.Module:
     return kind(kind.config_class(**case["config"]))
 
 
+def loaded(model: torch.nn.Module, dtype: torch.dtype) -> torch.nn.Module:
+    """As `from_pretrained(torch_dtype=…)` leaves it: tables that no file holds, and some modules, stay in fp32."""
+    stay = getattr(model, "_keep_in_fp32_modules", None) or [] if hasattr(model, "from_config") else []
+    held = model.state_dict()
+    for path, module in model.named_modules():
+        for leaf, one in (*module._parameters.items(), *module._buffers.items()):
+            name = f"{path}.{leaf}" if path else leaf
+            if one is None or name not in held or any(word in name.split(".") for word in stay):
+                continue
+            if leaf in module._parameters:
+                module._parameters[leaf] = torch.nn.Parameter(one.to(dtype), requires_grad=False)
+            elif one.is_floating_point():
+                module._buffers[leaf] = one.to(dtype)
+    return model
+
+
 def given(shape: Any, dtype: str) -> Any:
     """A tensor of a shape; `["int64", 2, 77]` names its dtype; a table of tensors; anything else as it is."""
     if isinstance(shape, dict):
         return {name: given(one, dtype) for name, one in shape.items()}
-    if not isinstance(shape, list):
-        return shape
+    if not isinstance(shape, list) or (shape and isinstance(shape[0], list)):
+        return [[tuple(one) for one in row] for row in shape] if isinstance(shape, list) else shape
     if shape and isinstance(shape[0], str):
         dtype, shape = shape[0], shape[1:]
     return torch.zeros(shape, dtype=_DTYPES[dtype], device="cuda")
@@ -51,7 +67,7 @@ def recorded(case: dict[str, Any], *, live: bool) -> dict[str, Any]:
     """The case's row."""
     session = Session(_CARD, stacks=live)
     with watching(session), torch.no_grad():
-        model = made(case).to("cuda", _DTYPES[case["dtype"]]).eval()
+        model = loaded(made(case).to("cuda"), _DTYPES[case["dtype"]]).eval()
         for switch in case.get("switches", ()):
             getattr(model, switch)()
         inputs = {name: given(shape, case["dtype"]) for name, shape in case["inputs"].items()}

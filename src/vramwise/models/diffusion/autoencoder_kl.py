@@ -30,6 +30,12 @@ def scale_of(config: Config) -> int:
     return int(2 ** (len(widths(config.filled(CLASS_DEFAULTS))) - 1))
 
 
+def tile_of(config: Config) -> tuple[int, int]:
+    """Places of the latents along a tile's side, and from one tile to the next."""
+    side = config.filled(CLASS_DEFAULTS).size("sample_size") // scale_of(config)
+    return side, int(side * (1 - TILE_OVERLAP))
+
+
 def blocks(config: Config) -> tuple[Block, ...]:
     """`decode`. Stream: z (batch, latent_channels, rows, columns)."""
     c = config.filled(CLASS_DEFAULTS)

@@ -10,16 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
 from vramwise.models.blocks import Block
 from vramwise.models.execution import Execution
-from vramwise.models.forward_walk import walk_forward
+from vramwise.models.forward_walk import last_uses_in, walk_forward
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.latents import whole
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 
 _IN_A_LIST = re.compile(r"\.(\d+)")
+KEPT = "kept of "
+"""What streams begin with that a list of the model's own holds from one call to the next."""
 _RECORDED = 2
 """Equal layers in a row that are recorded: what the second holds, every later one holds."""
 
@@ -35,8 +37,6 @@ class Given:
     @property
     def bytes(self) -> int:
         """Its size, as the allocator rounds it."""
-        from vramwise.models.autograd.tensor import ITEM_BYTES
-
         count = ITEM_BYTES[self.dtype]
         for side in self.shape:
             count *= side
@@ -69,19 +69,30 @@ def live_set(
     run = Lowering(tape, execution, batch, tokens, frozenset())
     inputs = {one.stream: tape.new(one.shape, one.dtype, kind="input", op="input") for one in given}
     run.streams.update(inputs)
+    kept: set[Storage] = set()
     for block in _told_apart(blocks):
         first = len(tape.nodes)
         run.run(block)
+        kept |= {run.streams[name].storage for name in block.outputs if name.startswith(KEPT)}
         for node in tape.nodes[first:]:
             path = f"{block.name}.{node.module}" if block.name and node.module else block.name or node.module
             node.module = _IN_A_LIST.sub(r"/\1", path)
     _unpack(run, tape, unpacked_bytes or {})
     _fetch(run, tape, fetched or {}, ahead=ahead)
     outputs = tuple(run.streams[name] for name in blocks[-1].outputs)
-    walked = walk_forward(BlockRun("", None, tuple(tape.nodes), (), tuple(inputs.values()), outputs), kept=())
+    whole_call = BlockRun("", None, tuple(tape.nodes), (), tuple(inputs.values()), outputs)
+    last_uses = {**last_uses_in(whole_call), **_until_replaced(tape, kept)}
+    walked = walk_forward(whole_call, kept=(), last_uses=last_uses)
     fullest = max(walked.moments, key=lambda moment: whole(moment.total))
     left = {tensor.storage: tensor for tensor in outputs}
     return LiveSet(whole(fullest.total), fullest.operation, fullest.module, sum(_size(x) for x in left.values()))
+
+
+def _until_replaced(tape: Tape, kept: set[Storage]) -> dict[Storage, int]:
+    """What a list of the model's own holds is no argument of a frame: it goes when another takes its place."""
+    return {
+        tensor.storage: i for i, node in enumerate(tape.nodes) for tensor in node.inputs if tensor.storage in kept
+    }  # fmt: skip
 
 
 def _told_apart(blocks: Sequence[Block]) -> Iterator[Block]:

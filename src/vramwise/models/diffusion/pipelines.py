@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from vramwise.models.config import Config
-from vramwise.models.diffusion.autoencoder_kl import CLASS_DEFAULTS, scale_of
+from vramwise.models.diffusion.autoencoder_kl import CLASS_DEFAULTS
 from vramwise.models.diffusion.live_set import Given
-from vramwise.models.diffusion.registry import Component
+from vramwise.models.diffusion.registry import Component, scale_of
 from vramwise.records import record, replace
 
 Parts = Mapping[str, Component]
@@ -61,6 +61,12 @@ class Pipeline:
     masks_prompt: bool = False
     upcasts_decoder: bool = False
     idle: tuple[str, ...] = ()
+    second: str = ""
+    """Another denoiser as large, which the steps of less noise take."""
+    loads_decoder_in: str = ""
+    """The dtype in which its model card loads the decoder, whatever the rest."""
+    tokens_before: int = 0
+    """Tokens of the template around a prompt."""
     source: str = ""
 
     @property
@@ -70,7 +76,7 @@ class Pipeline:
 
 
 def _scale(parts: Parts) -> int:
-    return scale_of(parts["vae"].config)
+    return scale_of(parts["vae"])
 
 
 def _kl_latents(parts: Parts, asked: Asked) -> tuple[int, ...]:
@@ -134,6 +140,34 @@ def _unet_step(parts: Parts, asked: Asked) -> tuple[Given, ...]:
     return tuple(given)
 
 
+def _clip_latents(parts: Parts, asked: Asked) -> tuple[int, ...]:
+    """(batch, channels, frames, rows, columns) of a causal decoder: four frames to one after the first."""
+    scale, channels = _scale(parts), parts["vae"].config.size("z_dim", default=16)
+    return (asked.batch, channels, (asked.frames - 1) // 4 + 1, asked.height // scale, asked.width // scale)
+
+
+def _qwen_step(parts: Parts, asked: Asked) -> tuple[Given, ...]:
+    """`QwenImagePipeline`: four places of the latents are one token; an empty prompt is a call of its own."""
+    c, dtype, scale = parts["transformer"].config, asked.dtype, 2 * _scale(parts)
+    tokens, text = (asked.height // scale) * (asked.width // scale), asked.tokens or 512
+    return (
+        Given("hidden_states", (asked.batch, tokens, c.size("in_channels", default=64)), dtype),
+        Given("encoder_hidden_states", (asked.batch, text, c.size("joint_attention_dim", default=3584)), dtype),
+        Given("timestep", (asked.batch,), dtype),
+    )
+
+
+def _wan_step(parts: Parts, asked: Asked) -> tuple[Given, ...]:
+    """`WanPipeline`: prompts padded to 512 tokens; an empty prompt is a call of its own."""
+    c = parts["transformer"].config
+    text = (asked.batch, asked.tokens or 512, c.size("text_dim", default=4096))
+    return (
+        Given("hidden_states", _clip_latents(parts, asked), asked.dtype),
+        Given("encoder_hidden_states", text, asked.dtype),
+        Given("timestep", (asked.batch,), "int64"),
+    )
+
+
 _CLIP = 77
 """Tokens to which every CLIP pads a prompt."""
 
@@ -158,13 +192,23 @@ PIPELINES: Final = {
         dtype="fp16", source="diffusers 0.42.1 pipelines/stable_diffusion/pipeline_stable_diffusion.py",
         idle=("safety_checker",),
     ),
+    "QwenImagePipeline": Pipeline(
+        (("text_encoder", None),), "transformer", _qwen_step, _clip_latents, lambda parts: (128 * _scale(parts),) * 2,
+        512, 1.0, doubles=False, dtype="bf16", multiple=16, masks_prompt=False, tokens_before=34,
+        source="diffusers 0.42.1 pipelines/qwenimage/pipeline_qwenimage.py",
+    ),
+    "WanPipeline": Pipeline(
+        (("text_encoder", None),), "transformer", _wan_step, _clip_latents, lambda parts: (832, 480), 512, 5.0,
+        doubles=False, dtype="bf16", multiple=16, frames=81, masks_prompt=True, second="transformer_2",
+        loads_decoder_in="fp32", source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
+    ),
 }  # fmt: skip
 """Pipelines that are described, by the `_class_name` of their `model_index.json`."""
 
 
 def prompt_given(pipeline: Pipeline, encoder: str, length: int | None, asked: Asked) -> tuple[Given, ...]:
     """Ids of the prompt, and a mask where the pipeline passes one."""
-    tokens = length or asked.tokens or pipeline.tokens
+    tokens = length or (asked.tokens or pipeline.tokens) + pipeline.tokens_before
     ids = Given("input_ids", (asked.batch, tokens), "int64")
     return (ids, Given("attention_mask", (asked.batch, tokens), "int64")) if pipeline.masks_prompt else (ids,)
 
@@ -179,6 +223,8 @@ _PIPELINE_OF: Final = {
     "FluxTransformer2DModel": "FluxPipeline",
     "SD3Transformer2DModel": "StableDiffusion3Pipeline",
     "UNet2DConditionModel": "StableDiffusionXLPipeline",
+    "QwenImageTransformer2DModel": "QwenImagePipeline",
+    "WanTransformer3DModel": "WanPipeline",
 }
 
 
@@ -191,6 +237,9 @@ def alone(denoiser: Component) -> tuple[Pipeline, Parts] | None:
     if found is None:
         return None
     channels = denoiser.config.size("in_channels", default=16 if found.denoiser == "transformer" else 4)
-    places = {"block_out_channels": [1, 1, 1, 1], "latent_channels": min(channels, 16)}
-    decoder = Component("AutoencoderKL", Config(places), ())
+    if found.latents is _clip_latents:
+        decoder = Component("AutoencoderKLWan", Config({"z_dim": min(channels, 16)}), ())
+    else:
+        places = {"block_out_channels": [1, 1, 1, 1], "latent_channels": min(channels, 16)}
+        decoder = Component("AutoencoderKL", Config(places), ())
     return replace(found, encoders=(), doubles=False), {found.denoiser: denoiser, found.decoder: decoder}

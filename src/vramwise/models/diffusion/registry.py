@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Final
 
 from vramwise.errors import UndescribedTypeError
+from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.config import Config
 from vramwise.models.diffusion.live_set import Given, LiveSet, live_set
 from vramwise.models.model import Model
-from vramwise.records import record
+from vramwise.records import record, replace
 
 _MODULES: Final = {
     "FluxTransformer2DModel": "flux",
     "SD3Transformer2DModel": "mmdit",
+    "QwenImageTransformer2DModel": "qwen_image",
+    "WanTransformer3DModel": "wan",
     "UNet2DConditionModel": "unet",
     "AutoencoderKL": "autoencoder_kl",
+    "AutoencoderKLQwenImage": "causal_autoencoder",
+    "AutoencoderKLWan": "causal_autoencoder",
 }
 _TEXT_ENCODERS: Final = {
     "T5EncoderModel": "t5_encoder",
     "UMT5EncoderModel": "umt5_encoder",
+    "Qwen2_5_VLForConditionalGeneration": "described_text",
     "CLIPTextModel": "clip_text",
     "CLIPTextModelWithProjection": "clip_text_projected",
 }
@@ -42,6 +48,10 @@ class Component:
     idle: tuple[Block, ...] = ()
     buffers: tuple[Parameter, ...] = ()
     """Tables that its files hold beside the parameters."""
+    kept_in_fp32: tuple[str, ...] = ()
+    """Words in the names of what stays in fp32 whatever the dtype."""
+    blocks_of_call: Callable[[Config, tuple[int, ...]], tuple[Block, ...]] | None = None
+    """What a call runs where that hangs on the latents' frames."""
 
     @property
     def model(self) -> Model:
@@ -54,14 +64,35 @@ class Component:
     ) -> LiveSet:  # fmt: skip
         """What one call with these tensors holds; of a text encoder ids of (batch, tokens).
 
+        A language model among the encoders fills its cache of keys and values on the way, which is whole in the end.
+
         `unpacked_bytes`, `fetched`, `ahead`: see `live_set`.
         """
         ids = next((one.shape for one in given if one.stream == "input_ids"), (1, 1))
         others = [one for one in given if one.stream != "input_ids"]
-        return live_set(
-            self.blocks, others, dtype, batch=ids[0], tokens=ids[1], unpacked_bytes=unpacked_bytes, fetched=fetched,
+        blocks = self.blocks
+        if self.blocks_of_call is not None:
+            blocks = self.blocks_of_call(self.config, next(one.shape for one in given if one.stream == "z"))
+        found = live_set(
+            blocks, others, dtype, batch=ids[0], tokens=ids[1], unpacked_bytes=unpacked_bytes, fetched=fetched,
             ahead=ahead,
         )  # fmt: skip
+        kept = sum(cache.elements_per_token for block in blocks for cache in block.caches) * ids[0] * ids[1]
+        return replace(found, bytes=found.bytes + kept * ITEM_BYTES[dtype]) if kept else found
+
+
+def tile_of(part: Component) -> tuple[int, int]:
+    """Places of the latents along a side of a decoder's tile, and from one tile to the next."""
+    found: tuple[int, int] = import_module(f"vramwise.models.diffusion.{_MODULES[part.class_name]}").tile_of(
+        part.config
+    )
+    return found
+
+
+def scale_of(part: Component) -> int:
+    """Pixels along a side for each place of a decoder's latents."""
+    found: int = import_module(f"vramwise.models.diffusion.{_MODULES[part.class_name]}").scale_of(part.config)
+    return found
 
 
 def component(class_name: str, config: Mapping[str, object], model_id: str = "") -> Component:
@@ -70,11 +101,16 @@ def component(class_name: str, config: Mapping[str, object], model_id: str = "")
     if class_name in _TEXT_ENCODERS:
         from vramwise.models.diffusion import text_encoders
 
-        return Component(class_name, c, getattr(text_encoders, _TEXT_ENCODERS[class_name])(c))
+        blocks = getattr(text_encoders, _TEXT_ENCODERS[class_name])(c)
+        unread = tuple(block for block in blocks if block.modality != "text")
+        return Component(class_name, c, tuple(block for block in blocks if block.modality == "text"), unread)
     name = _MODULES.get(class_name)
     if name is None:
         raise UndescribedTypeError(model_id, f'the Diffusers class "{class_name}"', None)
     module = import_module(f"vramwise.models.diffusion.{name}")
     idle = module.idle_blocks(c) if hasattr(module, "idle_blocks") else ()
     buffers = module.buffers(c) if hasattr(module, "buffers") else ()
-    return Component(class_name, c, module.blocks(c), idle, buffers)
+    return Component(
+        class_name, c, module.blocks(c), idle, buffers, getattr(module, "KEPT_IN_FP32", ()),
+        getattr(module, "blocks_of_call", None),
+    )  # fmt: skip

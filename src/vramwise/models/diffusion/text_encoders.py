@@ -51,6 +51,16 @@ def _encoder(c: Config) -> tuple[Block, ...]:
     return _as_called((t5_stack.embedding(c, stack), *layers, t5_stack.encoder_end(c, stack)), "encoder", states=False)
 
 
+def described_text(config: Config) -> tuple[Block, ...]:
+    """A language model that is described as such, run on text alone, with what every layer made named to the end."""
+    from vramwise.models.registry import describe
+
+    found = describe({key: value for key, value in config.values.items() if key != "_class_name"}, config.model_id)
+    read = [block for block in found.blocks if block.modality == "text"]
+    unread = (replace(block, no_grad=True) for block in found.blocks if block.modality != "text")
+    return (*unread, *_as_called(read, "logits", states=True))
+
+
 def clip_text(config: Config) -> tuple[Block, ...]:
     """`CLIPTextModel`: the text tower; the token that ends the prompt is its pooled answer. Stream: input_ids."""
     c = config.filled(TEXT_DEFAULTS["clip"]).filled({"looks_back": True})
@@ -73,7 +83,8 @@ def _as_called(blocks: Sequence[Block], last: str, *, states: bool) -> tuple[Blo
     kept: dict[str, Value] = {}
     for block in blocks:
         outputs = dict(block.outputs)
-        if "hidden" in outputs and (not found or (states and block.layer is not None)):
+        is_last = not any(one.layer is not None for one in blocks[len(found) + 1 :])
+        if "hidden" in outputs and (not found or (states and block.layer is not None and not is_last)):
             kept[f"state {len(found)}"] = outputs[f"state {len(found)}"] = outputs["hidden"]
         found.append(replace(block, no_grad=True, outputs=outputs))
     b = ComponentBuilder("")

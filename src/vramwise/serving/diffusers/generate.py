@@ -47,6 +47,8 @@ def estimate_pipeline(
         for one in wanted if one in parts
     }  # fmt: skip
     missing = [one for one in wanted if one not in found]
+    if pipeline.second in parts:
+        found[pipeline.second] = component(str(parts[pipeline.second]["_class_name"]), parts[pipeline.second], model_id)
     if pipeline.denoiser in missing or pipeline.decoder in missing:
         raise UndescribedTypeError(model_id, f'"{clipped(name)}" without the configs of {", ".join(missing)}', None)
     left_out = [f"{one} is left out: its config is not there" for one in missing]
@@ -83,6 +85,8 @@ def _with_defaults(given: GenerateSettings, pipeline: Pipeline, parts: Mapping[s
     width, height = _sides(given.image_size, pipeline) if given.image_size else pipeline.size(parts)
     if given.num_frames is not None and not pipeline.makes_video and given.num_frames != 1:
         raise ScenarioError("generate.num_frames", f"this pipeline makes images: expected 1, got {given.num_frames}")
+    if pipeline.makes_video and given.num_frames is not None and given.num_frames % 4 != 1:
+        raise ScenarioError("generate.num_frames", f"expected a multiple of 4 and one more, got {given.num_frames}")
     check_quantization(given.quantization)
     return given.replace(
         image_size=f"{width}x{height}", num_frames=given.num_frames or pipeline.frames,
@@ -120,14 +124,20 @@ def _plan(
     )  # fmt: skip
     forced = pipeline.upcasts_decoder and parts[pipeline.decoder].config.flag("force_upcast", True)
     upcast = forced and settings.dtype == "fp16"
+    loaded_dtype = pipeline.loads_decoder_in or settings.dtype
     weights = {
-        name: held(name, parts[name], settings.dtype, settings.quantization if name == pipeline.denoiser else None)
+        name: held(
+            name,
+            parts[name],
+            loaded_dtype if name == pipeline.decoder else settings.dtype,
+            settings.quantization if name in (pipeline.denoiser, pipeline.second) else None,
+        )
         for name in loaded
     }
     outside = Node.group("outside", (_workspace(), context_node(gpu, of_torch=True)))
     return Plan(
         pipeline, parts, asked, weights, settings.offload or "none", bool(settings.vae_tiling),
-        bool(settings.vae_slicing), "fp32" if upcast else settings.dtype, outside,
+        bool(settings.vae_slicing), "fp32" if upcast else loaded_dtype, loaded_dtype, outside,
     )  # fmt: skip
 
 
@@ -205,7 +215,9 @@ def _notes(given: GenerateSettings, settings: GenerateSettings, plan: Plan) -> l
         notes.append(
             f"guidance_scale {settings.guidance_scale:g}: the denoiser works on twice the batch; 1 turns that off"
         )
-    if plan.decoder_dtype != settings.dtype:
+    if plan.pipeline.loads_decoder_in:
+        notes.append(f"the VAE is loaded in {plan.loaded_dtype}, as its model card does")
+    elif plan.decoder_dtype != settings.dtype:
         notes.append("the VAE's config says force_upcast: it decodes in fp32")
     if settings.offload == "group":
         notes.append(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.models.diffusion.autoencoder_kl import CLASS_DEFAULTS, TILE_OVERLAP, scale_of
 from vramwise.models.diffusion.live_set import Given, LiveSet
 from vramwise.models.diffusion.pipelines import Asked, Pipeline, prompt_given
-from vramwise.models.diffusion.registry import Component
+from vramwise.models.diffusion.registry import Component, tile_of
 from vramwise.records import record
 from vramwise.result import Node, Phase
 from vramwise.serving.diffusers.weights import Held, held
@@ -28,6 +27,8 @@ class Plan:
     tiling: bool
     slicing: bool
     decoder_dtype: str
+    loaded_dtype: str
+    """That of the decoder until it decodes."""
     outside: Node
     """What the process holds beside what torch hands out, and what libraries take of torch."""
 
@@ -110,7 +111,7 @@ def _step(plan: Plan) -> Phase:
 def _decoding(plan: Plan) -> Phase:
     name, asked = plan.pipeline.decoder, plan.asked
     stored = plan.decoder_dtype
-    weights = plan.held[name] if stored == asked.dtype else held(name, plan.parts[name], stored, None)
+    weights = plan.held[name] if stored == plan.loaded_dtype else held(name, plan.parts[name], stored, None)
     batch, *latent = plan.pipeline.latents(plan.parts, asked)
     rows = 1 if plan.slicing else batch
     shape = (rows, *latent)
@@ -129,16 +130,10 @@ def _image_bytes(plan: Plan, stored: str) -> int:
 
 def _tile(plan: Plan, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The part of the latents that is decoded at once."""
-    side = _tile_side(plan)
+    side, _ = tile_of(plan.parts[plan.pipeline.decoder])
     if not plan.tiling or max(shape[-2:]) <= side:
         return shape
     return (*shape[:-2], min(side, shape[-2]), min(side, shape[-1]))
-
-
-def _tile_side(plan: Plan) -> int:
-    """`tile_latent_min_size`: the config's sample size in places of the latents."""
-    c = plan.parts[plan.pipeline.decoder].config.filled(CLASS_DEFAULTS)
-    return c.size("sample_size") // scale_of(plan.parts[plan.pipeline.decoder].config)
 
 
 def _other_tiles(plan: Plan, shape: tuple[int, ...], tile: tuple[int, ...], live: LiveSet) -> int:
@@ -147,7 +142,7 @@ def _other_tiles(plan: Plan, shape: tuple[int, ...], tile: tuple[int, ...], live
     At the end all wait beside the rows that they are joined to and the picture, which is less than a tile's own peak
     but for pictures of many tiles: then the difference counts.
     """
-    side, stride = _tile_side(plan), int(_tile_side(plan) * (1 - TILE_OVERLAP))
+    side, stride = tile_of(plan.parts[plan.pipeline.decoder])
     starts = [range(0, length, stride) for length in shape[-2:]]
     sizes = [min(side, shape[-2] - i) * min(side, shape[-1] - j) for i in starts[0] for j in starts[1]]
     pixel = live.left_bytes // (tile[-2] * tile[-1])

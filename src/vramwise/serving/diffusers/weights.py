@@ -13,6 +13,7 @@ from vramwise.result import Node
 
 QUANTIZED = ("bitsandbytes-nf4", "bitsandbytes-fp4", "bitsandbytes-int8", "fp8")
 """Formats in which diffusers loads or keeps a denoiser."""
+_FP32 = 4
 _BLOCK, _SCALE = 64, 4
 """bitsandbytes 0.50 functional.py: weights that share a scale, and its bytes, without a second quantization."""
 _NOT_CAST = ("norm", "pos_embed", "patch_embed")
@@ -62,7 +63,9 @@ def held(name: str, part: Component, stored: str, quantization: str | None) -> H
     sums = {"whole": 0, "quantized": 0}
     for one in (*part.model.parameters, *part.buffers):
         small = None if quantization is None else _quantized_bytes(one, quantization)
-        by_name[one.name] = one.numel * size if small is None else small
+        stays = any(word in one.name.split(".") for word in part.kept_in_fp32)
+        small = None if stays else small
+        by_name[one.name] = one.numel * (_FP32 if stays else size) if small is None else small
         sums["whole" if small is None else "quantized"] += by_name[one.name]
         if small is not None and quantization is not None:
             copy = one.numel * size
