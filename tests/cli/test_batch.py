@@ -42,7 +42,15 @@ def estimate(scenario, *, limits):
 def arguments(file, output=None):
     output = None if output is None else str(output)
     return argparse.Namespace(
-        file=str(file), output=output, limits=False, jobs=None, dask=None, shard=None, resume=False
+        file=str(file),
+        output=output,
+        limits=False,
+        jobs=None,
+        dask=None,
+        shard=None,
+        resume=False,
+        plan=False,
+        rank=None,
     )
 
 

@@ -31,6 +31,8 @@ STANDARD_INPUT = "-"
 LINES_BETWEEN_UPDATES = 50
 MOST_LINES_NAMED = 8
 MOST_JOBS = 512
+RANKS = ("change", "time", "memory", "money", "front")
+"""`planner.option.RANKS`, which is not imported to answer estimates."""
 LIMITS = frozenset({"max_batch", "max_seq"})
 OFFLINE = "HF_HUB_OFFLINE"
 
@@ -78,6 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume", action="store_true", help="with -o: keep what is answered, and go on from there when the same "
         "command runs again; OUT.of says what OUT answers, and what is whole is kept",
     )  # fmt: skip
+    parser.add_argument(
+        "--plan", action="store_true", help="plan each line as `vramwise plan --json` does instead of estimating it; "
+        '"inventory" in a line names a file of GPUs',
+    )  # fmt: skip
+    parser.add_argument("--rank", metavar="|".join(RANKS), help="with --plan: what the best option is")
     add_site_arguments(parser)
     parser.add_argument(
         "--limits", action="store_true", help="search for max_batch and max_seq of every training too, which takes up "
@@ -108,7 +115,7 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     if both and os.path.samefile(args.file, args.output):
         raise UsageError(f"-o {shown_path(args.output)}: is the input, whose lines it would replace: another name")
     part = None if args.shard is None else _part(args)
-    answer = partial(_answer, estimate=estimate, limits=args.limits)
+    answer = partial(_answer, estimate=estimate, limits=args.limits, rank=_rank_of_plans(args))
     count, bad = 0, []
     to_terminal = args.output is None and sys.stdout.isatty()
     with (
@@ -128,6 +135,15 @@ def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
                 bad.append(one.number)
     _report(count, bad)
     return 0
+
+
+def _rank_of_plans(args: argparse.Namespace) -> str | None:
+    """What the best option of each plan is; None where lines are estimated."""
+    if args.rank is not None and not args.plan:
+        raise UsageError("--rank: goes with --plan")
+    if args.rank is not None and args.rank not in RANKS:
+        raise UsageError(f'--rank: expected one of {", ".join(RANKS)}, got "{clipped(args.rank)}"')
+    return (args.rank or RANKS[0]) if args.plan else None
 
 
 def _jobs(given: str | None) -> int:
@@ -186,6 +202,7 @@ def _written(args: argparse.Namespace) -> Iterator[tuple[IO[str], int]]:
         asked = {
             "vramwise": __version__, "input": os.path.abspath(args.file), "bytes": found.st_size,
             "changed_ns": found.st_mtime_ns, "--shard": args.shard, "--limits": args.limits, "--replay": args.replay,
+            "--plan": args.plan, "--rank": args.rank,
             "site": site_file(args.site, off=args.no_site),
         }  # fmt: skip
         with resumed(args.output, asked) as (out, there):
@@ -217,12 +234,17 @@ def answers(
     return map(partial(_answer, estimate=estimate, limits=limits), lines)
 
 
-def _answer(numbered: Line, *, estimate: Estimate, limits: bool) -> Answer:
+def _answer(numbered: Line, *, estimate: Estimate, limits: bool, rank: str | None = None) -> Answer:
     number, line = numbered
     name: str | int = number
     try:
         document = parse_line(line)
         name = _id(document, number)
+        if rank is not None:
+            from vramwise.cli.batch_plan import INVENTORY, planned
+
+            scenario = _asked({key: value for key, value in document.items() if key != INVENTORY})
+            return Answer(number, True, f'{{"id":{json.dumps(name)},"plan":{planned(scenario, document, rank)}}}\n')
         result = estimate(_asked(document), limits=limits or _names_limits(document)).to_json()
         return Answer(number, True, f'{{"id":{json.dumps(name)},"result":{result}}}\n')
     except VramwiseError as error:
