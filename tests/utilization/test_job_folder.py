@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import platform
+import resource
 import shutil
 import signal
 
@@ -101,6 +102,36 @@ def test_a_full_disk_leaves_nothing_half_written(traces, tmp_path, monkeypatch, 
     assert capsys.readouterr().err.splitlines()[-1] == f"vramwise: {out}: cannot be written (No space left on device)"
     assert not list((out / "parts").iterdir())
     assert not list(out.glob(f"{folders.UNWRITTEN}*"))
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_table_leaves_nothing_half_written(traces, tmp_path, capsys):
+    """A limit of the operating system cuts writes off as a full disk does; afterwards the same command goes on."""
+    out = tmp_path / "out"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
+    try:
+        assert main(["profile", str(traces), "-o", str(out)]) == 4
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert capsys.readouterr().err.splitlines()[-1] == f"vramwise: {out}: cannot be written (File too large)"
+    assert not list((out / "parts").iterdir())
+    assert not list(out.glob(f"{folders.UNWRITTEN}*"))
+    assert main(["profile", str(traces), "-o", str(out)]) == 0
+    assert "8 traces read, 0 were there" in capsys.readouterr().err
+
+
+def test_clocks_that_are_hours_apart_change_nothing(tmp_path, capsys):
+    """Rank after rank 5,000 s later; the same late rank, losses and path."""
+    answers = []
+    for name, apart_us in (("together", 0), ("apart", 5_000_000_000)):
+        for rank, trace in enumerate(job(8, late={2: 900})):
+            moved = [event | {"ts": event["ts"] + rank * apart_us} for event in trace["traceEvents"]]
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / f"rank{rank}.json").write_bytes(text(trace | {"traceEvents": moved}))
+        answers.append(asked(capsys, tmp_path / name, "-o", tmp_path / f"out-{name}", "--critical-path"))
+    together, apart = answers
+    assert together["job"]["stragglers"][0]["rank"] == "2"
+    assert apart == together
 
 
 def test_a_folder_of_something_else_is_left_alone(traces, tmp_path, capsys):
