@@ -52,6 +52,10 @@ def test_the_reference_is_made_of_the_code(site):
     assert [one.id for one in catalog("") if one.id not in shown("models")] == []
     assert "vramwise estimate --gpu h100 -- vllm serve" in shown("commands")
     assert "vramwise.Result" in shown("python")
+    formulas = shown("formulas")
+    assert "Σ cells × streams × (K row + V row)" in formulas
+    assert "72 L h² (1 + s/6h + V/12hL)" in formulas
+    assert "llama.cpp src/llama-kv-cache.cpp" in formulas
 
 
 def test_the_figures_are_drawn_of_answers(site):

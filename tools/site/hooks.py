@@ -13,6 +13,7 @@ from typing import Any
 import architecture
 import catalogs
 import figures
+import formulas
 import reference
 from mkdocs.structure.files import File, Files
 
@@ -24,7 +25,13 @@ COPIED = {"contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md", 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add every generated page and picture."""
-    made = {**reference.pages(), **catalogs.pages(), **architecture.pages(ROOT), **figures.pictures(ROOT)}
+    made = {
+        **reference.pages(),
+        **formulas.pages(),
+        **catalogs.pages(),
+        **architecture.pages(ROOT),
+        **figures.pictures(ROOT),
+    }
     for name, source in COPIED.items():
         made[name] = FROM_ROOT.sub("](", (ROOT / source).read_text("utf-8"))
     for path, text in made.items():
