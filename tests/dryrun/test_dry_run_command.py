@@ -38,9 +38,12 @@ OF_TRACE = {
 }  # fmt: skip
 
 
-def scenario_of(task, settings):
+TIED = CONFIG | {"tie_word_embeddings": True, "vocab_size": 8192}
+
+
+def scenario_of(task, settings, model=CONFIG):
     return Scenario.from_dict(
-        {"model": CONFIG, "task": task, "gpu": "a100-sxm-80gb", "serve" if task == "load" else task: settings}
+        {"model": model, "task": task, "gpu": "a100-sxm-80gb", "serve" if task == "load" else task: settings}
     )
 
 
@@ -50,8 +53,9 @@ def answered(tmp_path_factory):
     rows = map(json.loads, ROWS.read_text("utf-8").splitlines())
     row = next(row for row in rows if row["id"] == TRACED)
     scenarios = [scenario_of(*job) for job in JOBS.values()]
-    found = list(dry_runs([*scenarios, Scenario.from_dict(row["scenario"])]))
-    return dict(zip([*JOBS, "traced"], found, strict=True)), row
+    tied = scenario_of("train", {"precision": "bf16-mixed", "micro_batch_size": 1, "sequence_length": 32}, TIED)
+    found = list(dry_runs([*scenarios, tied, Scenario.from_dict(row["scenario"])]))
+    return dict(zip([*JOBS, "tied", "traced"], found, strict=True)), row
 
 
 def tensors(phase):
@@ -79,6 +83,14 @@ def test_the_real_class_agrees_with_the_estimate(answered, name):
     assert result.model.num_parameters == estimated.model.num_parameters + (
         result.model.num_trainable_parameters if name == "adapters" else 0
     )
+
+
+def test_the_engine_adds_a_tied_weights_gradients_in_place(answered):
+    """torch/csrc/autograd/input_buffer.cpp `accumulate`: two gradients of the table, not their sum as a third."""
+    result, estimated = answered[0]["tied"]
+    ours, theirs = ({phase.name: tensors(phase) for phase in one.phases} for one in (estimated, result))
+    for moment in ("backward: layers", "first step"):
+        assert theirs[moment] == pytest.approx(ours[moment], rel=0.005), moment
 
 
 def test_the_estimates_terms_have_their_names(answered):

@@ -61,6 +61,21 @@ def test_moments_are_the_largest_of_the_second_step():
     assert moments["backward end"]["bytes"] == 6 * MIB
 
 
+def test_the_first_step_is_what_it_takes_before_there_are_states():
+    log = Log()
+    log.say(MARK, "0|load")
+    for step in (1, 2):
+        for moment, size in (("forward", 4), ("optimizer step", 9 - step), ("end", 0)):
+            log.say(MARK, f"{step}|{moment}")
+            if size:
+                log.take(Life(len(log.lives), size * MIB, "mm", f"{step}|{moment}"))
+                log.say(FREE, len(log.lives) - 1)
+    log.say(MARK, "")
+    moments = {moment["name"]: moment["bytes"] for moment in moments_of(replayed(log))}
+    assert moments["first step"] == 4 * MIB
+    assert moments["optimizer step"] == 8 * MIB
+
+
 def test_shares_add_up_with_what_blocks_hold_beyond_their_tensors():
     replay = replayed(log_of_two_steps())
     span = next(span for span in replay.spans if span.label == "2|loss")

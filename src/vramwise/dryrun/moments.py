@@ -14,6 +14,7 @@ ORDER: Final = (
     "clipping", "optimizer step", "prefill", "decode",
 )  # fmt: skip
 FIRST_STEP: Final = "first step"
+_MAKES_STATES: Final = ("1|optimizer step", "1|end")
 _NOT_SHOWN: Final = ("inputs", "end", "loaded", "")
 _STARTS: Final = {"backward: head": "forward end", "clipping": "backward end", "optimizer step": "backward end"}
 
@@ -21,7 +22,8 @@ Moment = dict[str, Any]
 
 
 def moments_of(replay: Replay) -> list[Moment]:
-    """Name, bytes, bytes by category and who allocated them, in the order of a step; the first step's peak last."""
+    """Name, bytes, bytes by category and who allocated them, in the order of a step; last what the first step takes
+    before the optimizer has states."""
     largest: dict[str, tuple[int, tuple[Life, ...]]] = {}
     steps = [int(span.label.partition("|")[0] or 0) for span in replay.spans if span.label]
     whole = min(2, max(steps, default=0))
@@ -40,10 +42,14 @@ def moments_of(replay: Replay) -> list[Moment]:
         if name == "clipping":
             after_clipping.add(int(step_text))
         _keep(largest, name, span.peak, span.at_peak)
-    first = [span for span in replay.spans if span.label.startswith("1|")]
-    if first and whole > 1:
-        top = max(first, key=lambda span: span.peak)
+    first = [span for span in replay.spans if span.label.startswith("1|")] if whole > 1 else []
+    stateless = [span for span in first if span.label not in _MAKES_STATES]
+    if stateless:
+        top = max(stateless, key=lambda span: span.peak)
         largest[FIRST_STEP] = top.peak, top.at_peak
+    for span in first:
+        if span.label == _MAKES_STATES[0]:
+            _keep(largest, "optimizer step", span.peak, span.at_peak)
     known = {name: place for place, name in enumerate((*ORDER, FIRST_STEP))}
     names = sorted(largest, key=lambda name: known.get(name, len(ORDER)))
     return [_moment(name, *largest[name]) for name in names]

@@ -21,6 +21,8 @@ from vramwise.measure.libraries import library
 
 _DEEPEST: Final = 24
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_mm", "convolution"})
+_PASSES_ON: Final = ("_python_dispatch.py", "_stats.py", "_compile.py", "/_dynamo/eval_frame.py")
+"""Files of torch that stand between the engine and a mode: what calls a mode is kept from being compiled."""
 _OWN_HOLDERS: Final = 2
 """Who refers to a storage that only its tensor holds, while it is looked at."""
 _WORKSPACE: Final = "library workspace"
@@ -237,7 +239,7 @@ def _nobody_called() -> bool:
         name = frame.f_code.co_filename
         if frame.f_code.co_name == "_engine_run_backward":
             return True
-        if "/vramwise/dryrun/" not in name and not name.endswith(("_python_dispatch.py", "_stats.py", "_compile.py")):
+        if "/vramwise/dryrun/" not in name and not name.endswith(_PASSES_ON):
             return False
         frame = frame.f_back  # type: ignore[assignment]
     return True
