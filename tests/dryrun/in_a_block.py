@@ -53,6 +53,14 @@ def test_a_block_says_what_it_took():
     assert not torch.cuda.is_available()
 
 
+def test_a_mask_of_ones_hides_nothing_until_something_is_written_to_it():
+    with vramwise.dry_run(gpu="h100"):
+        mask = torch.ones(2, 8, device="cuda")
+        assert mask.to(torch.bool).is_whole
+        mask[0, :3] = 0
+        assert not mask.to(torch.bool).is_whole
+
+
 def test_autocast_checkpointing_and_attention_run():
     from torch.utils.checkpoint import checkpoint
 

@@ -26,7 +26,13 @@ def printed():
 
 
 @pytest.mark.parametrize(
-    "name", ["test_fits", "test_a_block_says_what_it_took", "test_autocast_checkpointing_and_attention_run"]
+    "name",
+    [
+        "test_fits",
+        "test_a_block_says_what_it_took",
+        "test_autocast_checkpointing_and_attention_run",
+        "test_a_mask_of_ones_hides_nothing_until_something_is_written_to_it",
+    ],
 )
 def test_what_fits_passes(printed, name):
     assert any(line.startswith("PASSED") and line.endswith(f"::{name}") for line in printed.splitlines()), printed

@@ -68,6 +68,7 @@ class Watcher:
         self._grad_enabled = torch.is_grad_enabled
         self._fake = library("torch._subclasses.fake_tensor").FakeTensor
         self._tensor = torch.Tensor
+        self._ones: set[int] = set()
 
     def mark(self, label: str) -> None:
         self.moment = label
@@ -151,7 +152,19 @@ class Watcher:
     def _free(self, key: int) -> None:
         del self._refs[key]
         life = self.alive.pop(key)
+        self._ones.discard(key)
         self.log.say(FREE, life.number)
+
+    def of_ones(self, tensor: Any) -> bool:
+        """Whether a tensor was made of ones, and nothing has been written to it since."""
+        return tensor.untyped_storage()._cdata in self._ones
+
+    def written(self, func: Any, args: Any, out: Any) -> None:
+        """Note what is made of ones, and what no longer is."""
+        if func._schema.name == "aten::ones":
+            self._ones |= {out.untyped_storage()._cdata} & self.alive.keys()
+        elif self._ones and func._schema.is_mutable and args and isinstance(args[0], self._fake):
+            self._ones.discard(args[0].untyped_storage()._cdata)
 
     def resized(self, storage: Any, size: int) -> None:
         """A storage was given another size (FSDP frees so)."""
@@ -281,9 +294,10 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
                     return watcher.attention(*args, **kwargs)
             out = func(*args, **kwargs)
             watcher.seen(func, args, kwargs, out)
+            watcher.written(func, args, out)
             if func is copy and isinstance(out, fake) and not out.is_floating_point():
                 with aside():
-                    out.is_whole = _is_whole(args[0], fake)
+                    out.is_whole = watcher.of_ones(args[0]) or _is_whole(args[0], fake)
             return out
 
     return Tracing()

@@ -102,10 +102,11 @@ def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     """The model in peft's LoRA layers; adapters in fp32 as peft makes them, or in the base's dtype."""
     peft = library("peft")
     targets = settings.get("lora_targets", "all-linear")
+    kind = None if settings.get("head") == "masked-lm" else "CAUSAL_LM"  # peft has no kind of its own for masked tokens
     lora = peft.LoraConfig(
         r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),
         use_dora=settings.get("dora", False),
-        target_modules=targets if isinstance(targets, str) else list(targets), task_type="CAUSAL_LM",
+        target_modules=targets if isinstance(targets, str) else list(targets), task_type=kind,
     )  # fmt: skip
     return peft.get_peft_model(model, lora, autocast_adapter_dtype=settings.get("lora_dtype", "fp32") == "fp32")
 
