@@ -1,11 +1,10 @@
 """Where published layouts stand among those that the planner finds: python benchmarks/published_layouts.py [WORD]
 
-Every multi-node case of cases/throughput.jsonl (ids with WORD in them) is searched as `vramwise plan` does, on its own
-cards, with its optimizer's batch. `rank` is the run's place by predicted speed among all candidates; `of its kind` among
-those with its own checkpointing, without sequence parallelism and a distributed optimizer where the run had none, as
-papers of 2021 did not; of these only what still fits counts before it. A run below the best tenth gets a note: what the
-fastest of its kind does otherwise.
-"""
+Every multi-node case of cases/throughput.jsonl (ids with WORD in them) is searched as `vramwise plan` does, on its
+own cards, with its optimizer's batch. `rank` is the run's place by predicted speed among all candidates; `of its
+kind` among those with its own checkpointing, without sequence parallelism and a distributed optimizer where the run
+had none, as papers of 2021 did not; of these only what still fits counts before it. A run below the best tenth gets a
+note: what the fastest of its kind does otherwise."""
 
 from __future__ import annotations
 
