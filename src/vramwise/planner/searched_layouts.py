@@ -25,7 +25,8 @@ from vramwise.result import VERDICT_WORDS, VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.verdict import word_of
 
-MICRO_BATCHES = tuple(range(1, 65))
+MICRO_BATCHES = tuple(range(1, 33))
+"""Fewer than columns take arrays for: lists are as quick, and NumPy alone takes a tenth of a second to come."""
 _alone = partial(estimate, replays=False)
 
 
