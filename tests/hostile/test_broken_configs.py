@@ -37,6 +37,15 @@ OPTIONAL = (
 _WIDE_HEADS = {"text_config": {"head_dim": 128}}
 REQUIRED = {
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "dots_ocr": {
+        "hidden_size": 1536,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 2,
+        "intermediate_size": 8960,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+    },
     "qwen3_omni_moe_thinker": _WIDE_HEADS,
     "qwen3_omni_moe": {
         "thinker_config": _WIDE_HEADS,
