@@ -54,7 +54,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
         trials = Trials(scenario, r, model, again, gpu, room.usable_bytes)
         verdict = pool_verdict(budget, room, lambda: advice(trials))
         if verdict.fits and len(budgets) > 1:
-            scarcest = _scarcest(budgets, room)
+            scarcest = _scarcest(budgets, budget, room)
             verdict = replace(verdict, reasons=pool_verdict(scarcest, room, lambda: advice(trials)).reasons)
         pool = pool_quantities(scarcest, *_totals(scenario, gpu, room))
         quantities.update(pool)
@@ -100,8 +100,8 @@ def _fullest(budgets: tuple[Budget, ...]) -> Budget:
     return max(budgets, key=lambda stage: total_of(stage.charged) + stage.one_request)
 
 
-def _scarcest(budgets: tuple[Budget, ...], room: Room) -> Budget:
-    """The pipeline stage whose cache has the fewest blocks, of which every other stage then has as many.
+def _scarcest(budgets: tuple[Budget, ...], fullest: Budget, room: Room) -> Budget:
+    """The pipeline stage whose cache has the fewest blocks (of equals the fullest); every other has as many.
 
     It need not be the fullest: of layers with windows and without them a stage may have more of the latter.
     Source: vLLM 0.25.0 v1/core/kv_cache_utils.py get_kv_cache_configs.
@@ -110,7 +110,8 @@ def _scarcest(budgets: tuple[Budget, ...], room: Room) -> Budget:
     def blocks(stage: Budget) -> int:
         return stage.pool.num_blocks(_cache_bytes(stage, room.seen_bytes, held=room.held_bytes))
 
-    return min((stage for stage in budgets if stage.pool.block_bytes), key=blocks, default=_fullest(budgets))
+    stages = (stage for stage in budgets if stage.pool.block_bytes)
+    return min(stages, key=lambda stage: (blocks(stage), stage is not fullest), default=fullest)
 
 
 def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
