@@ -8,6 +8,7 @@ from typing import Any
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
+from vramwise.models.diffusion.checked import number_of_layers, whole_numbers
 from vramwise.models.diffusion.resnet import mid_attention, resnet
 from vramwise.models.operations.latents import Doubled
 from vramwise.models.operations.simple import Hold
@@ -16,13 +17,17 @@ CLASS_DEFAULTS: dict[str, Any] = {
     "in_channels": 3, "out_channels": 3, "latent_channels": 4, "layers_per_block": 1, "norm_num_groups": 32,
     "sample_size": 32, "block_out_channels": [64],
 }  # fmt: skip
+_MOST_LEVELS = 8
 TILE_OVERLAP = 0.25
 """Share of a tile that the next one covers too, in the class's code."""
 
 
 def widths(c: Config) -> list[int]:
     """Channels of each resolution, the finest first."""
-    return [int(width) for width in c.items("block_out_channels") or []]
+    found = whole_numbers(c, "block_out_channels")
+    if not 0 < len(found) <= _MOST_LEVELS:
+        raise c.error(f"block_out_channels: expected 1 to {_MOST_LEVELS} whole numbers")
+    return found
 
 
 def scale_of(config: Config) -> int:
@@ -39,7 +44,8 @@ def tile_of(config: Config) -> tuple[int, int]:
 def blocks(config: Config) -> tuple[Block, ...]:
     """`decode`. Stream: z (batch, latent_channels, rows, columns)."""
     c = config.filled(CLASS_DEFAULTS)
-    channels, groups, layers = widths(c), c.size("norm_num_groups"), c.size("layers_per_block")
+    channels, groups = widths(c), c.size("norm_num_groups")
+    layers = number_of_layers(c, "layers_per_block")
     b = ComponentBuilder("")
     x = b.input("z", c.size("latent_channels"))
     if c.flag("use_post_quant_conv", True):
@@ -79,7 +85,8 @@ def enlarged(b: ComponentBuilder, x: Value, module: str) -> Value:
 def idle_blocks(config: Config) -> tuple[Block, ...]:
     """The encoder, which a pipeline from text holds and does not run. Stream: image."""
     c = config.filled(CLASS_DEFAULTS)
-    channels, groups, layers = widths(c), c.size("norm_num_groups"), c.size("layers_per_block")
+    channels, groups = widths(c), c.size("norm_num_groups")
+    layers = number_of_layers(c, "layers_per_block")
     return tuple(_encoder(c, channels, groups, layers))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
+from vramwise.models.diffusion.checked import number_of_layers, whole_numbers
 from vramwise.models.diffusion.live_set import KEPT
 from vramwise.models.operations.causal import (
     CausalConvolution,
@@ -57,8 +58,8 @@ def _times(c: Config) -> list[bool]:
 
 
 def _widths(c: Config) -> list[int]:
-    multiples = [int(one) for one in c.items("dim_mult") or []]
-    if c.flag("is_residual") or c.items("attn_scales") or len(multiples) != len(_times(c)) + 1:
+    multiples = whole_numbers(c, "dim_mult")
+    if c.flag("is_residual") or c.items("attn_scales") or not 1 < len(multiples) == len(_times(c)) + 1 < 8:
         raise c.error("is_residual, attn_scales, or dim_mult that does not go with temperal_downsample: not described")
     base = c.size("base_dim")
     return [base * one for one in [multiples[-1], *reversed(multiples)]]
@@ -164,7 +165,7 @@ def _decoder(c: Config, call: _Call, kept: list[str], widths: list[int], ups: li
     for i, width in enumerate(widths[1:]):
         b = _Maker(f"decoder.up_blocks.{i}", call, kept)
         x = b.input("sample", widths[i] if i == 0 else widths[i] // 2)
-        for k in range(c.size("num_res_blocks") + 1):
+        for k in range(number_of_layers(c, "num_res_blocks", 64) + 1):
             x = _residual(b, x, f"resnets.{k}", width)
         yield b.build(sample=_larger(b, x, "upsamplers.0", in_time=ups[i]) if i < len(ups) else x)
     b = _Maker("", call, kept)
@@ -206,13 +207,13 @@ def _larger(b: _Maker, x: Value, module: str, *, in_time: bool) -> Value:
 
 def _encoder(c: Config) -> Iterator[Block]:
     """Weights of the encoder, which a pipeline from text holds and does not run."""
-    multiples = [int(one) for one in c.items("dim_mult") or []]
+    multiples = whole_numbers(c, "dim_mult")
     base, z = c.size("base_dim"), c.size("z_dim")
     widths = [base * one for one in [1, *multiples]]
     b, index = _Maker("", _Call(0), []), 0
     x = b.causal(b.input("image", 3), "encoder.conv_in", widths[0])
     for i, width in enumerate(widths[1:]):
-        for _ in range(c.size("num_res_blocks")):
+        for _ in range(number_of_layers(c, "num_res_blocks", 64)):
             x = _residual(b, x, f"encoder.down_blocks.{index}", width)
             index += 1
         if i + 1 < len(multiples):

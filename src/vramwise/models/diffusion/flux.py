@@ -7,6 +7,7 @@ from typing import Any
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
+from vramwise.models.diffusion.checked import number_of_layers
 from vramwise.models.diffusion.modulation import continuous_norm, fed, modulated_norm, step_embedding
 from vramwise.models.operations.latents import (
     AlongSecond,
@@ -28,7 +29,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
     """Streams are named as the arguments of the class."""
     c = config.filled(CLASS_DEFAULTS)
     dual = (dual_layer(c, i) for i in range(c.size("num_layers")))
-    single = (single_layer(c, i) for i in range(c.size("num_single_layers", least=0)))
+    single = (single_layer(c, i) for i in range(number_of_layers(c, "num_single_layers", least=0)))
     return (_beginning(c), *dual, *single, _end(c))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from vramwise.models.blocks import Block, Parameter, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
+from vramwise.models.diffusion.checked import whole_numbers
 from vramwise.models.diffusion.modulation import continuous_norm, fed, modulated_norm, step_embedding
 from vramwise.models.operations.latents import (
     CroppedPositions,
@@ -31,7 +32,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
     """Streams are named as the class's arguments."""
     c = config.filled(CLASS_DEFAULTS)
     count = c.size("num_layers")
-    dual = {int(i) for i in c.items("dual_attention_layers") or []}
+    dual = set(whole_numbers(c, "dual_attention_layers", least=0))
     layers = (joint_layer(c, i, last=i + 1 == count, twice=i in dual) for i in range(count))
     return (_beginning(c), *layers, _end(c))
 

@@ -108,9 +108,10 @@ def component(class_name: str, config: Mapping[str, object], model_id: str = "")
     if name is None:
         raise UndescribedTypeError(model_id, f'the Diffusers class "{class_name}"', None)
     module = import_module(f"vramwise.models.diffusion.{name}")
+    blocks = module.blocks(c)  # first: it checks the values that the others read
     idle = module.idle_blocks(c) if hasattr(module, "idle_blocks") else ()
     buffers = module.buffers(c) if hasattr(module, "buffers") else ()
     return Component(
-        class_name, c, module.blocks(c), idle, buffers, getattr(module, "KEPT_IN_FP32", ()),
+        class_name, c, blocks, idle, buffers, getattr(module, "KEPT_IN_FP32", ()),
         getattr(module, "blocks_of_call", None),
     )  # fmt: skip

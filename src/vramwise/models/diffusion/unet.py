@@ -11,6 +11,7 @@ from typing import Any
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
+from vramwise.models.diffusion.checked import one_for_each, whole_numbers
 from vramwise.models.diffusion.resnet import resnet
 from vramwise.models.operations.latents import (
     AlongSecond,
@@ -40,6 +41,9 @@ _PLAIN = {
     "upcast_attention": False, "resnet_skip_time_act": False, "mid_block_only_cross_attention": None,
 }  # fmt: skip
 """Switches that are described at this value alone."""
+
+
+_MOST_IN_A_BLOCK = 64
 
 
 @record
@@ -76,19 +80,21 @@ def _plan(c: Config) -> Plan:
     for key, only in _PLAIN.items():
         if c.get(key, only) != only:
             raise c.error(f"{key}: {c.get(key)!r:.40} is not described (described: {only!r})")
-    widths = [int(width) for width in c.items("block_out_channels") or []]
+    widths = whole_numbers(c, "block_out_channels")
     count = len(widths)
     downs, ups = (c.items(f"{way}_block_types") or [] for way in ("down", "up"))
     if len(downs) != count or len(ups) != count or c.get("num_attention_heads") is not None:
         raise c.error("down_block_types, up_block_types and block_out_channels are of different lengths")
     known = {"CrossAttnDownBlock2D": True, "DownBlock2D": False, "CrossAttnUpBlock2D": True, "UpBlock2D": False}
+    if not 0 < count <= _MOST_IN_A_BLOCK:
+        raise c.error(f"block_out_channels: expected 1 to {_MOST_IN_A_BLOCK} whole numbers")
     for kind in (*downs, *ups):
         if kind not in known:
             raise c.error(f"{kind!s:.40} is not described; described are {', '.join(known)}")
-    resnets, layers, heads, text = (
-        _each(c, key, count)
-        for key in ("layers_per_block", "transformer_layers_per_block", "attention_head_dim", "cross_attention_dim")
-    )
+    keys = ("layers_per_block", "transformer_layers_per_block", "attention_head_dim", "cross_attention_dim")
+    resnets, layers, heads, text = (one_for_each(c, key, count) for key in keys)
+    if max(*resnets, *layers) > _MOST_IN_A_BLOCK:
+        raise c.error(f"{keys[0]}, {keys[1]}: expected at most {_MOST_IN_A_BLOCK}")
     levels = tuple(
         Level(width, resnets[i], layers[i] if known[str(downs[i])] else 0, heads[i], text[i])
         for i, width in enumerate(widths)
@@ -104,13 +110,6 @@ def replace_layers(levels: tuple[Level, ...], layers: list[int]) -> tuple[Level,
     return (*levels, Level(levels[-1].width, 2, layers[-1], levels[-1].heads, levels[-1].text))
 
 
-def _each(c: Config, key: str, count: int) -> list[int]:
-    value = c.get(key)
-    if isinstance(value, list | tuple):
-        return [int(one) for one in value]
-    return [c.size(key)] * count
-
-
 def _beginning(c: Config, plan: Plan, skips: list[tuple[str, int]]) -> Block:
     b, width = ComponentBuilder(""), plan.levels[0].width
     temb = b.unary(Waves(width=width), b.input("timestep", 1), "time_proj", width=width)
@@ -118,6 +117,8 @@ def _beginning(c: Config, plan: Plan, skips: list[tuple[str, int]]) -> Block:
     kind = c.get("addition_embed_type")
     if kind == "text_time":
         each, given = c.size("addition_time_embed_dim"), c.size("projection_class_embeddings_input_dim")
+        if given <= 6 * each:
+            raise c.error("projection_class_embeddings_input_dim is not above 6 · addition_time_embed_dim")
         sizes = b.unary(Waves(width=each), b.input("time_ids", 6), "add_time_proj", width=each)
         joined = b.op(NumbersInRow(), "", [b.input("text_embeds", given - 6 * each), sizes], [given])[0]
         temb = b.add(temb, b.time_embedding(joined, "add_embedding", plan.temb))
