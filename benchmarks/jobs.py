@@ -243,6 +243,8 @@ def time_map(folder: Path, ranks: int, megabytes: float) -> None:
     print(f"{ranks} traces of {size:.0f} MB, {packed:.1f} MB packed")
     print(f"  each alone: {2 * half:.1f} s in all, peak {max(one.peak_mib for one in alone):.1f} MiB")
     print(f"  --jobs 2: {together.wall_s:.1f} s, {together.wall_s / half:.2f} × half of that (at most {MOST_MAP_TIME})")
+    alone_cpu_s = sum(one.cpu_s for one in alone)
+    print(f"  CPU: {together.cpu_s:.1f} s, {together.cpu_s / alone_cpu_s:.2f} × that of each alone")
     print(f"  peak of its largest process: {together.peak_mib:.1f} MiB (at most {MOST_MAP_MIB:.0f})")
 
 

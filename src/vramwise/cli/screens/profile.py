@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.profile_memory import memory_lines, memory_table
 from vramwise.units import format_bytes
 from vramwise.utilization.profiler.kernels import short_name
@@ -89,7 +89,7 @@ def _rank(rank: str, figures: Figures, *, steps: bool, memory: bool) -> list[Lin
     if figures["hta"] is None:
         return [*title, f"  {NO_GPU} ({window['events']:,} events)"]
     own = figures["classified"]
-    lines = [*title, f"  {_window(figures)}", ""]
+    lines = [*title, *(f"  {line}" for line in wrapped(_window(figures), screen_width() - 2, gap=" · ")), ""]
     if not own["span_us"]:
         return [*lines, "  the GPU events have no length"]
     lines.append(f"  {_bar(own)}")
@@ -106,7 +106,7 @@ def _rank(rank: str, figures: Figures, *, steps: bool, memory: bool) -> list[Lin
     return lines
 
 
-def _window(figures: Figures) -> str:
+def _window(figures: Figures) -> list[str]:
     window, every = figures["window"], figures["all_events"]
     parts = [
         f"{every['gpu_events']:,} GPU events of {window['events']:,}",
@@ -120,7 +120,7 @@ def _window(figures: Figures) -> str:
     parts += [f"{count:,} {what} left out" for what, count in window["left_out"].items()]
     if window["truncated"]:
         parts.append("TRUNCATED file")
-    return " · ".join(parts)
+    return parts
 
 
 def _bar(own: Figures) -> str:
