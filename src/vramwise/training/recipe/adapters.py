@@ -131,11 +131,17 @@ def _found(model: Model, targets: str | tuple[str, ...]) -> Iterator[tuple[Param
     for parameter in model.all_parameters:
         is_matrix = len(parameter.shape) == 2
         is_layer = is_matrix and (parameter.is_linear or parameter.part == "embedding")
-        is_wanted = all_linear and is_layer and parameter.is_linear and parameter.part != "head"
+        is_wanted = all_linear and is_layer and parameter.is_linear and not _is_left_out(model, parameter)
         if is_wanted or ((is_layer or parameter in experts) and _named(parameter.module, named)):
             yield parameter, False
         elif (is_matrix or parameter in experts) and _named(parameter.name, paths):
             yield parameter, True
+
+
+def _is_left_out(model: Model, parameter: Parameter) -> bool:
+    """Whether `all-linear` passes over a head's layer: the output embeddings (peft tuners/tuners_utils.py
+    `_maybe_include_all_linear_layers`), of heads for masked tokens not what stands before them."""
+    return parameter.part == "head" and (model.head != "masked-lm" or parameter.shape[0] == model.logit_width)
 
 
 def wraps_parameters(model: Model, targets: str | tuple[str, ...]) -> bool:

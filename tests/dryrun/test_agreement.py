@@ -1,0 +1,70 @@
+"""The estimate beside dry runs of the real classes, moment by moment (agreement.py records the rows)."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from agreement import deviations, recorded
+from hypothesis import settings
+
+TABLE = Path(__file__).parents[1] / "golden" / "agreement.jsonl"
+ROWS = [json.loads(line) for line in TABLE.read_text("utf-8").splitlines()]
+THOROUGH = settings.get_current_profile_name() == "thorough"
+WITHIN = 0.005
+_STATES = {"load", "backward end", "clipping", "optimizer step"}
+OPEN = {
+    # the estimate counts no buffers that a class registers (tables of positions and of what sees what)
+    "EleutherAI/gpt-neo-125m": _STATES,
+    "facebook/xglm-564M": _STATES | {"backward: layers"},
+    "bigcode/gpt_bigcode-santacoder": _STATES,
+    # nor the embedding's output that the model's frame holds, where nothing keeps it for backward
+    "mistralai/Mistral-7B-v0.1": {"forward"},
+    "microsoft/Phi-3-mini-4k-instruct": {"forward"},
+    "albert/albert-base-v1": {"forward"},
+    # LoRA on experts that are one tensor, not found yet: the estimate is 3 to 4 % high
+    "Qwen/Qwen3-30B-A3B": {"backward: layers"},
+    "mistralai/Mixtral-8x7B-v0.1": {"backward: layers", "first step", "peak"},
+    "allenai/OLMoE-1B-7B-0924": {"backward: layers"},
+}
+"""Moments in which the two are known to differ, by model, and why (docs/dry-run.md)."""
+
+
+def model_of(row):
+    return "/".join(row["id"].split("/")[:2])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_every_moment_is_within_half_a_percent(row):
+    off = deviations(row, WITHIN)
+    known = OPEN.get(model_of(row), set())
+    assert {name: error for name, error in off.items() if name not in known} == {}
+
+
+@pytest.mark.parametrize("model", sorted(OPEN))
+def test_what_is_open_is_still_open(model):
+    off = {name for row in ROWS if model_of(row) == model for name in deviations(row, WITHIN)}
+    assert off == OPEN[model]
+
+
+def test_the_table_is_wide():
+    families = {row["ran"].split(" itself")[0].removeprefix("dry run: ") for row in ROWS}
+    trains = [row["scenario"]["train"] for row in ROWS]
+    assert len(families) >= 30
+    assert {train["method"] for train in trains} == {"full", "lora"}
+    assert {train["precision"] for train in trains} == {"bf16", "bf16-mixed"}
+    assert len({train["sequence_length"] for train in trains}) >= 3
+
+
+@pytest.mark.skipif(not THOROUGH, reason="runs the real classes again: --hypothesis-profile thorough")
+@pytest.mark.skipif(find_spec("torch") is None or find_spec("transformers") is None, reason="needs torch, transformers")
+def test_the_rows_are_what_the_classes_give_today():
+    sample = ROWS[:: max(1, len(ROWS) // 12)]
+    again = list(recorded([{"id": row["id"], "scenario": row["scenario"]} for row in sample]))
+    assert [problem for _, problem in again if problem] == []
+    if again[0][0]["ran"].partition("(")[2] != sample[0]["ran"].partition("(")[2]:
+        pytest.skip("other versions of torch, transformers or peft than those of the rows")
+    for row, (now, _) in zip(sample, again, strict=True):
+        assert now["moments"] == row["moments"], row["id"]
