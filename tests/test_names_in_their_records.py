@@ -21,6 +21,8 @@ ENGINE_ROOMS = frozenset(
     for file in (module_of(name), engine_named(name).serving)
     for room in (
         f"engines/{file}.py",
+        f"dryrun/{file}_serve.py",
+        f"dryrun/{file}_start/",
         f"serving/{file}/",
         f"interop/launch/{file}.py",
         f"interop/launch/{file}_variables.py",
