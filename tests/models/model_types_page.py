@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 if __name__ == "__main__":  # pytest has read it already
-    sys.path.insert(1, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1]))
     import conftest  # noqa: F401  # registers the profiles that tests ask for
 
 import transformers
