@@ -181,3 +181,12 @@ def test_a_folder_with_configs_is_answered_as_its_pipeline(tmp_path):
         (tmp_path / name / "config.json").write_text(json.dumps(table))
     (tmp_path / "model_index.json").write_text(json.dumps(index))
     assert expected(asked(str(tmp_path)), "peak_allocated") == expected(asked("sd1.5"), "peak_allocated")
+
+
+def test_no_low_end_is_below_the_weights_of_that_moment():
+    for offload in ("none", "model", "group"):
+        result = estimate({"model": "flux-dev", "task": "generate", "gpu": "4090", "generate": {"offload": offload}})
+        peak = next(phase for phase in result.phases if phase.name == result.peak_phase)
+        held = peak.components.find("weights")
+        assert held is None or held.bytes <= result.quantities["peak_allocated"].low
+        assert held is None or held.bytes < result.quantities["total_needed"].low

@@ -159,11 +159,13 @@ def _answer(
     top = interval(peak.components)
     allocated = Quantity(int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high)
     weights = sum(one.bytes for one in plan.held.values())
-    top = around("nvidia_smi", top, "generation", top.expected)
+    held = peak.components.find("weights")
+    certain = held.bytes if held is not None else 0
+    top = around("nvidia_smi", top, "generation", top.expected, certain + context.low)
     quantities = {
         "params": Quantity.exact(facts.num_parameters),
         "weights": Quantity.exact(weights),
-        "peak_allocated": around("peak_allocated", allocated, "generation", allocated.expected),
+        "peak_allocated": around("peak_allocated", allocated, "generation", allocated.expected, certain),
         "nvidia_smi": top,
         "total_needed": top,
     }
