@@ -158,3 +158,9 @@ def test_a_prompt_beyond_the_models_positions_is_said():
     said = "prompt_tokens and new_tokens, 1,025 in all, are beyond the model's own 1,024 positions"
     assert said in notes(1001)
     assert not any("beyond" in note for note in notes(1000))
+
+
+def test_no_low_end_is_below_the_weights():
+    result = estimate({"model": "llama-3.1-8b", "task": "generate", "gpu": "rtx-4090"})
+    assert result.quantities["weights"].low <= result.quantities["peak_allocated"].low
+    assert result.quantities["weights"].low < result.quantities["total_needed"].low

@@ -109,8 +109,9 @@ def generation(
     peak_allocated = Quantity(
         int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high
     )
-    top = around("nvidia_smi", top, "generation", top.expected)
-    peak_allocated = around("peak_allocated", peak_allocated, "generation", peak_allocated.expected)
+    certain = run.weights.low
+    top = around("nvidia_smi", top, "generation", top.expected, certain + context.low)
+    peak_allocated = around("peak_allocated", peak_allocated, "generation", peak_allocated.expected, certain)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
         "weights": interval(run.weights),
