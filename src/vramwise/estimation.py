@@ -288,7 +288,7 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
     from vramwise.serving.tensors import known_tensors
 
     known = known_tensors(found, scenario.library)
-    if known is None and "_class_name" in found.config:
+    if known is None and "_class_name" in found.config and scenario.task not in ("generate", "load"):
         raise ScenarioError("task", f"{found.id} is made by Diffusers: expected generate or load")
     if known is None:
         raise problem

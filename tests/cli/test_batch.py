@@ -166,12 +166,6 @@ def test_nothing_half_written_is_left(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out.jsonl"]
 
 
-def test_the_output_may_be_the_input(tmp_path):
-    path = jsonl(tmp_path / "both", GOOD)
-    assert batch.run(arguments(path, path), estimate) == 0
-    assert json.loads(path.read_text())["result"] == GOOD
-
-
 def test_the_output_has_the_usual_mode_and_a_link_is_followed(tmp_path):
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to(target)

@@ -69,9 +69,9 @@ def test_what_hangs_on_values_is_refused_with_the_line_or_assumed(asked):
     taken, left = (
         asked(*of, "--assume", f"own_modules.py:{line}=50%", f"item={value}", "unique=3") for value in (4, 2)
     )
-    # the branch keeps eight copies of half of the rows
+    # the branch keeps eight copies of half of the rows; the two peaks lie a layer's gradients apart
     grown = taken["quantities"]["peak_allocated"]["expected"] - left["quantities"]["peak_allocated"]["expected"]
-    assert grown > 8 * 32768 * 64 * 4
+    assert grown == pytest.approx(8 * 32768 * 64 * 4, rel=1e-3)
     assert any(note == "assumed for nothing, since no code asked: unique" for note in taken["notes"])
 
 

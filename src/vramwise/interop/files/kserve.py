@@ -25,10 +25,11 @@ _FORMATS = frozenset({"huggingface", "vllm"})
 
 def kserve_programs(document: object, name: str) -> list[Program] | None:
     """The engines of a service; None for a document that is none, or one whose containers say all themselves."""
-    if not isinstance(document, Mapping) or document.get("kind") not in KINDS:
+    kind = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(document, Mapping) or not isinstance(kind, str) or kind not in KINDS:
         return None
     spec = _table(document.get("spec"))
-    if document.get("kind") == "LLMInferenceService":
+    if kind == "LLMInferenceService":
         named = _table(spec.get("model"))
         model = _model(named.get("uri"), ())
         if "://" in model and "/" in str(named.get("name") or ""):
