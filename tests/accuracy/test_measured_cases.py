@@ -19,7 +19,7 @@ COUNTS = {
     "serving.jsonl": (162, 404),
     "serving-threads.jsonl": (11, 25),
     "serving-vllm019.jsonl": (38, 292),
-    "serving-logs.jsonl": (83, 363),
+    "serving-logs.jsonl": (81, 354),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
