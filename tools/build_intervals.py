@@ -156,9 +156,12 @@ def _score(
 
 
 def measured_cases() -> list[Case]:
-    """Every case of memory; speeds have intervals of their own."""
+    """Every case of memory; speeds have intervals of their own.
+
+    A case with a setting that was read off what it measured (`extra.read_off`) says nothing of how far estimates lie.
+    """
     lines = (line for file in case_files([CASES]) if file.stem != "throughput" for line in read_cases(file))
-    return [line for line in lines if isinstance(line, Case)]
+    return [line for line in lines if isinstance(line, Case) and "read_off" not in line.extra]
 
 
 def read_scores() -> list[Score]:

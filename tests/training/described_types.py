@@ -17,6 +17,15 @@ WIDE_HEADS = {"text_config": {"head_dim": 128}}
 INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 64}
 REQUIRED: dict[str, dict[str, Any]] = {
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "dots_ocr": {
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "max_position_embeddings": 131072,
+    },
     "qwen3_omni_moe_thinker": WIDE_HEADS,
     "qwen3_omni_moe": {
         "thinker_config": WIDE_HEADS,

@@ -6,7 +6,6 @@ import re
 
 from vramwise.errors import SourceError
 from vramwise.files import shown_path
-from vramwise.sources.reference import STORE
 from vramwise.sources.resolve import resolve
 
 _HUB_FOLDER = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
@@ -50,6 +49,8 @@ def _name_in(path: str) -> str | None:
 
 def _is_path(path: str) -> bool:
     """`$HOME/models/…` of a script is one too."""
+    from vramwise.sources.reference import STORE
+
     several = len([piece for piece in _SEPARATORS.split(path) if piece]) > 2
     return several or path.startswith(("/", ".", "~", "$")) or "\\" in path or STORE.match(path) is not None
 

@@ -37,7 +37,7 @@ from vramwise.training.step import rollout
 from vramwise.training.step.moments import Moment
 from vramwise.training.step.overload import overload_bytes
 from vramwise.training.tree import activations_node, phase, state_nodes
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
 if TYPE_CHECKING:
     from vramwise.training.speed import StepTime
@@ -323,7 +323,7 @@ class _Late:
         allocated = ready["peak_allocated"]
         slack = None if play is None else reserved.slack_of(play, self.job.gpu)
         learned_here = slack is not None and slack.low < slack.high
-        kind = "" if learned_here else counted.kind
+        kind = counted.kind
 
         @cache
         def kept() -> Quantity:
@@ -335,11 +335,15 @@ class _Late:
 
         @cache
         def reserved_bytes() -> Quantity:
-            return self._kept(counters.kept_with_errors("peak_reserved", kept(), kind, counted.certain), allocated)
+            return self._kept(
+                counters.kept_with_errors("peak_reserved", kept(), kind, counted.certain, is_learned=learned_here),
+                allocated,
+            )
 
         late: dict[str, Callable[[], Quantity]] = {
             "peak_reserved": reserved_bytes,
-            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes(), counted.certain), **limits,
+            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes(), counted.certain, learned_here),
+            **limits,
         }  # fmt: skip
         first = {name: ready[name] for name in ("params", "weights")}
         held = first | {name: self._kept(ready[name], allocated) for name in ("peak_allocated", "peak_active")}
@@ -353,9 +357,11 @@ class _Late:
         kept = Quantity(*map(max, _ends(kept), _ends(allocated)))
         return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
 
-    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity, certain: int) -> Quantity:
+    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity, certain: int, is_learned: bool) -> Quantity:
         least = certain + _least(self.outside)
-        process = counters.kept_with_errors("nvidia_smi", counters.plus(kept, *self.outside), kind, least)
+        process = counters.kept_with_errors(
+            "nvidia_smi", counters.plus(kept, *self.outside), kind, least, is_learned=is_learned
+        )
         process = Quantity(*map(max, _ends(process), _ends(reserved_bytes)))
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
         if self.room is not None and self.fits:

@@ -103,9 +103,15 @@ def allocated_with_errors(name: str, quantity: Quantity, kind: str, certain: int
     return around(name, quantity, f"training allocated, {kind}", quantity.expected, certain)
 
 
-def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:
-    """The same of what the allocator or the process holds; without a kind, runs on this site said how far."""
-    return around(name, quantity, f"training kept, {kind}", quantity.expected, certain) if kind else quantity
+def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int, *, is_learned: bool = False) -> Quantity:
+    """The same of what the allocator or the process holds.
+
+    `is_learned`: runs on this site said how far it lies, which makes it no less sure than published runs do.
+    """
+    if not is_learned:
+        return around(name, quantity, f"training kept, {kind}", quantity.expected, certain)
+    published = around(name, Quantity.exact(quantity.expected), f"training kept, {kind}", quantity.expected, certain)
+    return Quantity(max(quantity.low, published.low), quantity.expected, min(quantity.high, published.high))
 
 
 def widened(size: int, low: float, high: float) -> Quantity:

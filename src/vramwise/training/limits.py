@@ -26,7 +26,7 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
 MOST_SEQUENCES = 1_000_000
 MOST_TOKENS = 100_000_000

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from vramwise.dryrun.vllm_start.memory import CardMemory
+from vramwise.units import MIB
 
 _alive: list[Any] = []
 _RETURN_ZERO = {"x86_64": b"\x31\xc0\xc3", "aarch64": bytes.fromhex("000080d2c0035fd6")}
@@ -132,7 +133,7 @@ def _answers(card: Card, memory: CardMemory, devices: int) -> dict[str, Any]:
         name=card.name, total_memory=card.total_bytes, major=major, minor=minor,
         multi_processor_count=card.multiprocessors, uuid="GPU-0", warp_size=32, shared_memory_per_block=49152,
         shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, is_integrated=0,
-        regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, L2_cache_size=50 << 20, gcnArchName="",
+        regs_per_multiprocessor=65536, max_threads_per_multi_processor=2048, L2_cache_size=50 * MIB, gcnArchName="",
         is_multi_gpu_board=0, pci_bus_id=0,
     )  # fmt: skip
 

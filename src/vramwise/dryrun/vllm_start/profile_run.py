@@ -22,8 +22,9 @@ from vramwise.dryrun.vllm_start.stand_ins import (
     without_communication,
 )
 from vramwise.dryrun.vllm_start.tensors import FakeCuda
+from vramwise.units import MIB
 
-LEAST_LISTED_BYTES = 1 << 20
+LEAST_LISTED_BYTES = MIB
 PHASES = {"_dummy_run": "forward", "_dummy_sampler_run": "sampler"}
 
 

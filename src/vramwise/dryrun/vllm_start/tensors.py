@@ -11,9 +11,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from vramwise.dryrun.vllm_start.memory import CardMemory
+from vramwise.units import MIB
 
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm"})
-CUBLAS_WORKSPACE = {True: 32 << 20, False: 8_519_680}
+CUBLAS_WORKSPACE = {True: 32 * MIB, False: 8_519_680}
 """Bytes of one handle and stream, from compute capability 9.0 on and before: torch aten/src/ATen/cuda/
 CublasHandlePool.cpp getChosenWorkspaceSize (`:4096:2:16:8`)."""
 SEGMENTED_SORT_ROWS = 128

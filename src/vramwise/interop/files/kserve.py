@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from vramwise.engines.vllm import RECORD as VLLM
 from vramwise.errors import clipped
 from vramwise.interop.files.pods import gpus_of
 from vramwise.interop.files.programs import Program, programs_in_words
@@ -20,7 +21,7 @@ _HUBS = {"hf": "", "modelscope": "modelscope://"}
 _PLACE = "/mnt/models"
 _OWN = frozenset({"--model_name", "--model_id", "--model_dir", "--backend", "--task", "--model_revision"})
 _LAYOUT = {"tensor": "--tensor-parallel-size", "pipeline": "--pipeline-parallel-size", "data": "--data-parallel-size"}
-_FORMATS = frozenset({"huggingface", "vllm"})
+_FORMATS = frozenset({"huggingface", VLLM.name})
 
 
 def kserve_programs(document: object, name: str) -> list[Program] | None:

@@ -17,6 +17,7 @@ from vramwise.records import record
 Table = Mapping[str, object]
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _MOST_PODS = 10_000
+_RANKS_PLUGIN = "pytorch"  # of Volcano: sets ranks and the number of pods
 _NODE = ("node", "trainer")
 """What kubeflow's runtimes call the job and the container that train."""
 
@@ -107,7 +108,7 @@ def _volcano(kind: str, spec: Table) -> dict[int, Group]:
         return {}
     nodes = sum(count for pod, count in tasks if _gpus_in(pod)) or sum(count for _, count in tasks)
     plugins = _table(spec.get("plugins"))
-    variables = {"WORLD_SIZE": str(nodes)} if "pytorch" in plugins else {}
+    variables = {"WORLD_SIZE": str(nodes)} if _RANKS_PLUGIN in plugins else {}
     return {id(pod): Group(nodes, _gpus_in(pod), variables) for pod, _ in tasks}
 
 

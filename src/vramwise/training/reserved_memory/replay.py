@@ -42,7 +42,7 @@ from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
 STEPS = 2
 

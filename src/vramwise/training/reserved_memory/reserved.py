@@ -25,7 +25,7 @@ from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""

@@ -29,7 +29,7 @@ from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, Alone
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 from vramwise.training.zero3.module_calls import BELOW, HEAD
 
 

@@ -28,7 +28,7 @@ from vramwise.training.speed.kernels import block_seconds, block_work
 from vramwise.training.speed.links import links_of
 from vramwise.training.speed.rates import rates_of
 from vramwise.training.zero3 import Weight, module_tree
-from vramwise.training.zero3.lag import NO_LAG, Lag
+from vramwise.training.zero3.coordinator import NO_LAG, Lag
 from vramwise.training.zero3.module_calls import Module
 
 QUEUE = 1024

@@ -38,7 +38,7 @@ function lookedUp(text) {
   if (/^(vramwise |\$ |= )/.test(text)) return text;
   for (const [one, other] of patterns) {
     const found = one.exec(text);
-    if (found) return other.replace(/\{(\w+)\}/g, (_, name) => said(found.groups[name]));
+    if (found) return other.replace(/\{(\w+)\}/g, (_, name) => (name === "choices" ? found.groups[name] : said(found.groups[name])));
   }
   const aside = ASIDE.exec(text);
   if (aside && said(aside[2]) !== aside[2]) return `${said(aside[1])}（${said(aside[2])}）`;
