@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO
 
 from vramwise.errors import SourceError, clipped
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 65_536
 _GIVEN_BY_THE_SHELL = ("/dev/fd/", "/proc/self/fd/")
 """Where a shell's `<(command)` stands; such a pipe has a writer already."""
 _KINDS = (

@@ -70,11 +70,8 @@ def around(name: str, quantity: Quantity, cell: str, unit: Any, certain: Any = 0
     return Quantity.around(max(least, low), quantity.expected, quantity.expected + high)
 
 
-def stretched(name: str, quantity: Quantity, cell: str, least: float, *, spans_own: bool = False) -> Quantity:
-    """The quantity with its own distances, of at least `least`, times what its kind of estimate misses by.
-
-    `spans_own`: its ends are what really may be (a first start and a later one), so that both lie inside.
-    """
+def stretched(name: str, quantity: Quantity, cell: str, least: float) -> Quantity:
+    """The quantity with its own distances, of at least `least`, times what its kind of estimate misses by."""
     reach = _table()[cell]
     below, above = (
         hypotenuse(own, least) for own in (quantity.expected - quantity.low, quantity.high - quantity.expected)
@@ -82,8 +79,7 @@ def stretched(name: str, quantity: Quantity, cell: str, least: float, *, spans_o
     asked = _asked.get()
     if asked is not None:
         asked[name] = Asked(cell, below, above, 0.0, 0.0)
-    down, up = (max(1.0, reach.below), max(1.0, reach.above)) if spans_own else (reach.below, reach.above)
-    low, high = quantity.expected - down * below, quantity.expected + up * above
+    low, high = quantity.expected - reach.below * below, quantity.expected + reach.above * above
     return Quantity.around(max(0, low), quantity.expected, high)
 
 

@@ -120,6 +120,10 @@ def recorded() -> set[tuple[str, str]]:
     return found
 
 
+OF_PIPELINES = {"native_group_norm"}  # what runs without gradients: tests/models/test_diffusers_components.py
+
+
 def test_every_row_is_of_something_that_is_recorded() -> None:
-    described = {(name, role) for name, row in PRIMITIVES.items() for role in ("", *row.saves)}
+    rows = {name: row for name, row in PRIMITIVES.items() if name not in OF_PIPELINES}
+    described = {(name, role) for name, row in rows.items() for role in ("", *row.saves)}
     assert sorted(described - recorded()) == []

@@ -73,7 +73,9 @@ def _of_predictor(served: Table, predictor: Table, name: str) -> Iterator[Progra
     ):
         words += [flag, str(worker[key])] if worker.get(key) else []
     model = _model(served.get("storageUri"), arguments)
-    notes = () if backend in ("", "auto", "vllm") else (f"--backend={clipped(backend)}: read as vLLM's all the same",)
+    notes = (
+        () if backend in ("", "auto", VLLM.name) else (f"--backend={clipped(backend)}: read as vLLM's all the same",)
+    )
     gpus = gpus_of(served)
     for one in programs_in_words(["vllm", "serve", model, *words], _environment(served), name):
         yield Program(one.name, one.words, (*notes, *one.notes), {"num_gpus": gpus} if gpus else {}, {}, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.config import MOST_LAYERS, Config
 
-_MOST_ENTRIES, _WIDEST = 64, 2**20
+_MOST_ENTRIES, _WIDEST = 64, 1_000_000
 
 
 def whole_numbers(c: Config, key: str, least: int = 1) -> list[int]:

@@ -177,7 +177,7 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int
         return {"kv_cache_bytes": Quantity.exact(0)}
     sizes = [_cache_bytes(budget, size, end, held) for size, end in ends]
     if r.settings.kv_cache_memory_bytes is None:
-        found = stretched("kv_cache_bytes", Quantity(*sizes), "vLLM KV", budget.unsure_bytes, spans_own=True)
+        found = stretched("kv_cache_bytes", Quantity(*sizes), "vLLM KV", budget.unsure_bytes)
         sizes = [int(found.low), int(found.expected), int(found.high)]
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
