@@ -281,14 +281,15 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
 
     A pipeline of Diffusers has its components' configs, which tell what it holds at each moment.
     """
-    if "_class_name" in found.config and scenario.task in ("generate", "load"):
+    of_diffusers, made = "_class_name" in found.config, scenario.task in ("generate", "load")
+    if of_diffusers and made:
         answer = _pipeline(scenario, found, gpu)
         if answer is not None:
             return answer
     from vramwise.serving.tensors import known_tensors
 
     known = known_tensors(found, scenario.library)
-    if known is None and "_class_name" in found.config and scenario.task not in ("generate", "load"):
+    if known is None and of_diffusers and not made:
         raise ScenarioError("task", f"{found.id} is made by Diffusers: expected generate or load")
     if known is None:
         raise problem

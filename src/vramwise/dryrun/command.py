@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from vramwise.dryrun.launch import end, need_torch, quiet_environment, why
+from vramwise.dryrun.launch import need_torch, output_of
 from vramwise.dryrun.launchers import launcher_of, script_of
 from vramwise.dryrun.outcome import context_node, result_of, workspace_bytes
 from vramwise.dryrun.scenario import TIMEOUT_S, card_of
@@ -118,27 +115,11 @@ def _notes(found: Mapping[str, Any], run: Run) -> list[str]:
 
 
 def _answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
-    question, said = folder / "asked.json", folder / "stderr"
+    question = folder / "asked.json"
     question.write_text(json.dumps(asked), "utf-8")
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = quiet_environment({**os.environ, **_QUIET, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""})
-    with open(said, "w", encoding="utf-8", errors="replace") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "vramwise.dryrun.script", str(question)], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=errors, env=environment, text=True, start_new_session=True,
-        )  # fmt: skip
-        late = False
-        try:
-            out, _ = process.communicate(timeout=asked["timeout_s"] + _GRACE_S)
-        except subprocess.TimeoutExpired:
-            out, late = "", True
-        finally:
-            end(process)
-            if process.stdout is not None:
-                process.stdout.close()
+    out, early = output_of("vramwise.dryrun.script", question, asked["timeout_s"], _QUIET, _GRACE_S)
     try:
         found: dict[str, Any] = json.loads(out)
     except ValueError:
-        text = said.read_text("utf-8", errors="replace")
-        raise VramwiseError(why(process.returncode, text, asked["timeout_s"] if late else None)) from None
+        raise VramwiseError(early) from None
     return found

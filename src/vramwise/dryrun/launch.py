@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -63,6 +63,33 @@ def answers_of(asked: Sequence[dict[str, Any]], job: Job, timeout_s: float) -> I
         if count < len(asked):
             text = said.read_text("utf-8", errors="replace")
             raise VramwiseError(why(process.returncode, text, timeout_s if timed_out else None))
+
+
+def output_of(
+    module: str, question: Path, timeout_s: float, variables: Mapping[str, str], grace_s: float = 0.0
+) -> tuple[str, str]:  # fmt: skip
+    """What a module prints that is given the path of a question, and why it ended early, of use where that is nothing.
+
+    It sees no GPU. `grace_s` is what it may take beyond `timeout_s`. Beside the question lies what it says of errors.
+    """
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = quiet_environment({**os.environ, **variables, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""})
+    said = question.with_name("stderr")
+    with open(said, "w", encoding="utf-8", errors="replace") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", module, str(question)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=errors, env=environment, text=True, start_new_session=True,
+        )  # fmt: skip
+        late = False
+        try:
+            out, _ = process.communicate(timeout=timeout_s + grace_s)
+        except subprocess.TimeoutExpired:
+            out, late = "", True
+        finally:
+            end(process)
+            if process.stdout is not None:
+                process.stdout.close()
+    return out, why(process.returncode, said.read_text("utf-8", errors="replace"), timeout_s if late else None)
 
 
 def quiet_environment(base: dict[str, str]) -> dict[str, str]:

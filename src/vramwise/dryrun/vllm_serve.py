@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from vramwise.dryrun.launch import end, need_torch, quiet_environment, why
+from vramwise.dryrun.launch import need_torch, output_of
 from vramwise.dryrun.scenario import card_of
 from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.estimation import estimate
@@ -159,32 +156,15 @@ def _config(scenario: Scenario) -> dict[str, Any]:
 
 def _answer(question: Mapping[str, Any], config: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
     """What the process says that starts vLLM. Raises VramwiseError with its last line where it ends early."""
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = quiet_environment({**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""})
     with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
-        asked, said = Path(folder) / "question.json", Path(folder) / "stderr"
+        asked = Path(folder) / "question.json"
         (Path(folder) / "config.json").write_text(json.dumps(config), "utf-8")
         asked.write_text(json.dumps({**question, "folder": folder}), "utf-8")
-        with open(said, "w", encoding="utf-8", errors="replace") as errors:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "vramwise.dryrun.vllm_start.worker", str(asked)],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, env=environment, text=True,
-                start_new_session=True,
-            )  # fmt: skip
-            late = False
-            try:
-                out, _ = process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                out, late = "", True
-            finally:
-                end(process)
-                if process.stdout is not None:
-                    process.stdout.close()
-        if not out.strip():
-            text = said.read_text("utf-8", errors="replace")
-            raise VramwiseError(f"vLLM's start: {why(process.returncode, text, timeout_s if late else None)}")
-        answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
-        return answer
+        out, early = output_of("vramwise.dryrun.vllm_start.worker", asked, timeout_s, {})
+    if not out.strip():
+        raise VramwiseError(f"vLLM's start: {early}")
+    answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    return answer
 
 
 def _terms(result: Result) -> Sequence[Node]:

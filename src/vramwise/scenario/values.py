@@ -119,8 +119,18 @@ class Size(Kind[int]):
         return "SIZE"
 
 
+class Decimal(Kind[float]):
+    """A number that a flag's text writes with or without a point."""
+
+    def from_text(self, text: str) -> object:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
 @record(kw_only=True, eq=False, frozen=False)
-class Fraction(Kind[float]):
+class Fraction(Decimal):
     """A number from 0 to 1; `above_zero` and `below_one` leave out the ends."""
 
     above_zero: bool = False
@@ -136,12 +146,6 @@ class Fraction(Kind[float]):
             raise ScenarioError(path, f"expected {expected}, got {shown(value)}: did you mean {value / 100:g}?")
         raise refusal(path, expected, value)
 
-    def from_text(self, text: str) -> object:
-        try:
-            return float(text)
-        except ValueError:
-            return text
-
     def schema(self) -> Schema:
         low = {"exclusiveMinimum" if self.above_zero else "minimum": 0}
         return {"type": "number", **low, "exclusiveMaximum" if self.below_one else "maximum": 1}
@@ -152,7 +156,7 @@ class Fraction(Kind[float]):
 
 
 @record(kw_only=True, eq=False, frozen=False)
-class Number(Kind[float]):
+class Number(Decimal):
     """A number of at least 0."""
 
     most: float = 1e6
@@ -161,12 +165,6 @@ class Number(Kind[float]):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= self.most:
             return float(value)
         raise refusal(path, f"a number from 0 to {self.most:,.0f}", value)
-
-    def from_text(self, text: str) -> object:
-        try:
-            return float(text)
-        except ValueError:
-            return text
 
     def schema(self) -> Schema:
         return {"type": "number", "minimum": 0, "maximum": self.most}
@@ -177,7 +175,7 @@ class Number(Kind[float]):
 
 
 @record(kw_only=True, eq=False, frozen=False)
-class Share(Kind[float]):
+class Share(Decimal):
     """A finite number ≥ 0, one part of a whole that the numbers beside it complete."""
 
     def read(self, value: object, path: str) -> float:
@@ -186,12 +184,6 @@ class Share(Kind[float]):
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LARGEST_WHOLE_NUMBER:
             return float(value)
         raise refusal(path, "a number ≥ 0", value)
-
-    def from_text(self, text: str) -> object:
-        try:
-            return float(text)
-        except ValueError:
-            return text
 
     def schema(self) -> Schema:
         return {"type": "number", "minimum": 0, "maximum": LARGEST_WHOLE_NUMBER}

@@ -31,15 +31,6 @@ class Card:
     multiprocessors: int = 132
 
 
-CARDS = {
-    card.capability: card
-    for card in (
-        Card(),
-        Card("NVIDIA A100-SXM4-80GB", capability=(8, 0), total_bytes=85_100_068_864, multiprocessors=108),
-    )
-}
-
-
 class Stream:
     """A stream, or a context of one, in which everything is done at once."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from vramwise.errors import SourceError, UsageError, VramwiseError
+from vramwise.interop.files.tables import tables_in
 
 _KEY = re.compile(r"[-._A-Za-z0-9]{1,253}")  # ConfigMap.data
 _MOST_FILES = 64
@@ -31,9 +32,9 @@ def config_maps(documents: Sequence[object]) -> Maps:
 
 def mounted_files(container: Mapping[str, object], pod: Mapping[str, object], maps: Maps) -> dict[str, str]:
     """The text of each file that the container's mounts give it, by its path there."""
-    volumes = {str(one.get("name")): _texts(one, maps) for one in _tables(pod.get("volumes"))}
+    volumes = {str(one.get("name")): _texts(one, maps) for one in tables_in(pod.get("volumes"))}
     found: dict[str, str] = {}
-    for mount in _tables(container.get("volumeMounts")):
+    for mount in tables_in(container.get("volumeMounts")):
         place, only = mount.get("mountPath"), mount.get("subPath")
         if not isinstance(place, str) or not place.startswith("/") or "\0" in place:
             continue
@@ -51,13 +52,9 @@ def _texts(volume: Mapping[str, object], maps: Maps) -> dict[str, str]:
     if not isinstance(source, Mapping):
         return {}
     texts = maps.get(str(source.get("name")), {})
-    chosen = {str(one.get("key")): str(one.get("path")) for one in _tables(source.get("items"))}
+    chosen = {str(one.get("key")): str(one.get("path")) for one in tables_in(source.get("items"))}
     named = {chosen.get(key, key): text for key, text in texts.items() if not chosen or key in chosen}
     return {name: text for name, text in named.items() if _is_name(name)}
-
-
-def _tables(value: object) -> list[Mapping[str, object]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 def _is_name(name: str) -> bool:

@@ -14,8 +14,8 @@ from vramwise.engines.vllm import RECORD as VLLM
 from vramwise.errors import clipped
 from vramwise.interop.files.pods import gpus_of
 from vramwise.interop.files.programs import Program, programs_in_words
+from vramwise.interop.files.tables import Table, table_in, tables_in
 
-Table = Mapping[str, object]
 KINDS = frozenset({"InferenceService", "LLMInferenceService"})
 _HUBS = {"hf": "", "modelscope": "modelscope://"}
 _PLACE = "/mnt/models"
@@ -29,30 +29,30 @@ def kserve_programs(document: object, name: str) -> list[Program] | None:
     kind = document.get("kind") if isinstance(document, Mapping) else None
     if not isinstance(document, Mapping) or not isinstance(kind, str) or kind not in KINDS:
         return None
-    spec = _table(document.get("spec"))
+    spec = table_in(document.get("spec"))
     if kind == "LLMInferenceService":
-        named = _table(spec.get("model"))
+        named = table_in(spec.get("model"))
         model = _model(named.get("uri"), ())
         if "://" in model and "/" in str(named.get("name") or ""):
             model = str(named["name"])  # the weights lie in a volume or a bucket, under the name they are served by
-        parts = ((spec, name), (_table(spec.get("prefill")), f"{name}-prefill"))
+        parts = ((spec, name), (table_in(spec.get("prefill")), f"{name}-prefill"))
         return [one for part, called in parts if part.get("template") or part is spec
                 for one in _of_template(part, model, called)]  # fmt: skip
-    predictor = _table(spec.get("predictor"))
-    served = _table(predictor.get("model"))
+    predictor = table_in(spec.get("predictor"))
+    served = table_in(predictor.get("model"))
     return list(_of_predictor(served, predictor, name)) if served else None
 
 
 def _of_template(part: Table, model: str, name: str) -> Iterator[Program]:
     """`vllm serve` of one role; a command of its own replaces the template's."""
-    container = next(iter(_tables(_table(part.get("template")).get("containers"))), {})
+    container = next(iter(tables_in(table_in(part.get("template")).get("containers"))), {})
     environment = _environment(container)
     additional = environment.pop("VLLM_ADDITIONAL_ARGS", "")
     own = [*_words(container.get("command")), *_words(container.get("args"))]
     if container.get("command"):
         words = [model if word == _PLACE else word.replace(f" {_PLACE}", f" {model}") for word in own]
     else:
-        layout = _table(part.get("parallelism"))
+        layout = table_in(part.get("parallelism"))
         cut = [word for key, flag in _LAYOUT.items() if layout.get(key) for word in (flag, str(layout[key]))]
         cut += ["--enable-expert-parallel"] if layout.get("expert") is True else []
         words = ["vllm", "serve", model, *cut, *_split(additional), *own]
@@ -61,12 +61,12 @@ def _of_template(part: Table, model: str, name: str) -> Iterator[Program]:
 
 def _of_predictor(served: Table, predictor: Table, name: str) -> Iterator[Program]:
     """KServe's Hugging Face server: vLLM where it can run the model, by vLLM's own arguments."""
-    kind = str(_table(served.get("modelFormat")).get("name") or "").lower()
+    kind = str(table_in(served.get("modelFormat")).get("name") or "").lower()
     arguments = [*_words(served.get("command")), *_words(served.get("args"))]
     if kind not in _FORMATS:
         return
     words, backend = _of_vllm(arguments)
-    worker = _table(predictor.get("workerSpec"))
+    worker = table_in(predictor.get("workerSpec"))
     for key, flag in (
         ("tensorParallelSize", "--tensor-parallel-size"),
         ("pipelineParallelSize", "--pipeline-parallel-size"),
@@ -111,7 +111,7 @@ def _model(uri: object, arguments: Sequence[str]) -> str:
 
 
 def _environment(container: Table) -> dict[str, str]:
-    return {str(one.get("name")): str(one["value"]) for one in _tables(container.get("env")) if "value" in one}
+    return {str(one.get("name")): str(one["value"]) for one in tables_in(container.get("env")) if "value" in one}
 
 
 def _split(text: str) -> list[str]:
@@ -123,11 +123,3 @@ def _split(text: str) -> list[str]:
 
 def _words(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list) else [value] if isinstance(value, str) else []
-
-
-def _table(value: object) -> Table:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _tables(value: object) -> list[Table]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

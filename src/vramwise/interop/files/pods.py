@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from vramwise.interop.files.tables import Table, table_in, tables_in
 from vramwise.records import record
 
-Table = Mapping[str, object]
 _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 _MOST_PODS = 10_000
 _RANKS_PLUGIN = "pytorch"  # of Volcano: sets ranks and the number of pods
@@ -39,7 +39,7 @@ def groups_of(document: object) -> dict[int, Group]:
     """The groups that the pods of a manifest belong to, by the identity of the pod's `spec`; a pod alone has none."""
     if not isinstance(document, Mapping):
         return {}
-    kind, spec = str(document.get("kind") or ""), _table(document.get("spec"))
+    kind, spec = str(document.get("kind") or ""), table_in(document.get("spec"))
     for reader in (_replicas, _volcano, _job_set, _leader_worker_set, _indexed):
         found = reader(kind, spec)
         if found:
@@ -49,8 +49,8 @@ def groups_of(document: object) -> dict[int, Group]:
 
 def gpus_of(container: Table) -> int | None:
     """The GPUs that a container may use."""
-    resources = _table(container.get("resources"))
-    for table in (_table(resources.get("limits")), _table(resources.get("requests"))):
+    resources = table_in(container.get("resources"))
+    for table in (table_in(resources.get("limits")), table_in(resources.get("requests"))):
         for name in _GPUS:
             count = _count(table.get(name))
             if count:
@@ -63,38 +63,38 @@ def train_job(document: object, documents: Sequence[object]) -> tuple[Table, Tab
     spec and its group; None for other documents."""
     if not isinstance(document, Mapping) or document.get("kind") != "TrainJob":
         return None
-    spec = _table(document.get("spec"))
-    trainer = _table(spec.get("trainer"))
-    named = _table(spec.get("runtimeRef")).get("name")
-    runtime = next((_table(one.get("spec")) for one in documents if isinstance(one, Mapping)
+    spec = table_in(document.get("spec"))
+    trainer = table_in(spec.get("trainer"))
+    named = table_in(spec.get("runtimeRef")).get("name")
+    runtime = next((table_in(one.get("spec")) for one in documents if isinstance(one, Mapping)
                     and str(one.get("kind")) in ("ClusterTrainingRuntime", "TrainingRuntime")
-                    and _table(one.get("metadata")).get("name") == named), {})  # fmt: skip
-    pod = _node_pod(_table(_table(runtime.get("template")).get("spec")))
-    below = next((one for one in _tables(pod.get("containers")) if one.get("name") in _NODE), {})
+                    and table_in(one.get("metadata")).get("name") == named), {})  # fmt: skip
+    pod = _node_pod(table_in(table_in(runtime.get("template")).get("spec")))
+    below = next((one for one in tables_in(pod.get("containers")) if one.get("name") in _NODE), {})
     container = {**below, **{key: trainer[key] for key in ("image", "command", "args") if trainer.get(key)}}
-    container["env"] = [*_tables(below.get("env")), *_tables(trainer.get("env"))]
+    container["env"] = [*tables_in(below.get("env")), *tables_in(trainer.get("env"))]
     if trainer.get("resourcesPerNode"):
         container["resources"] = trainer["resourcesPerNode"]
-    nodes = _count(trainer.get("numNodes")) or _count(_table(runtime.get("mlPolicy")).get("numNodes")) or 1
+    nodes = _count(trainer.get("numNodes")) or _count(table_in(runtime.get("mlPolicy")).get("numNodes")) or 1
     each = _count(trainer.get("numProcPerNode")) or gpus_of(container)
     return container, pod, Group(nodes, each, _of_torch(nodes, each))
 
 
 def _node_pod(job_set: Table) -> Table:
-    jobs = _tables(job_set.get("replicatedJobs"))
+    jobs = tables_in(job_set.get("replicatedJobs"))
     job = next((one for one in jobs if one.get("name") in _NODE), jobs[0] if jobs else {})
-    return _pod(_table(_table(job.get("template")).get("spec")))
+    return _pod(table_in(table_in(job.get("template")).get("spec")))
 
 
 def _replicas(kind: str, spec: Table) -> dict[int, Group]:
     """PyTorchJob and MPIJob: Master and Worker of one, the workers alone of the other, whose launcher starts them."""
-    roles = _table(spec.get("pytorchReplicaSpecs")) or _table(spec.get("mpiReplicaSpecs"))
-    pods = {str(name): _table(role) for name, role in roles.items()}
+    roles = table_in(spec.get("pytorchReplicaSpecs")) or table_in(spec.get("mpiReplicaSpecs"))
+    pods = {str(name): table_in(role) for name, role in roles.items()}
     counted = {name: role for name, role in pods.items() if name != "Launcher"}
     nodes = sum(_count(role.get("replicas")) or 1 for role in counted.values())
     if not nodes:
         return {}
-    elastic = _table(spec.get("elasticPolicy"))
+    elastic = table_in(spec.get("elasticPolicy"))
     each = _count(spec.get("nprocPerNode")) or _count(elastic.get("nProcPerNode")) or _count(spec.get("slotsPerWorker"))
     each = each or next(filter(None, (_gpus_in(_pod(role)) for role in counted.values())), None)
     variables = _of_torch(nodes, each) if kind == "PyTorchJob" else {}
@@ -103,11 +103,11 @@ def _replicas(kind: str, spec: Table) -> dict[int, Group]:
 
 def _volcano(kind: str, spec: Table) -> dict[int, Group]:
     """Tasks of a Volcano job; those with GPUs run one program."""
-    tasks = [(_pod(task), _count(task.get("replicas")) or 1) for task in _tables(spec.get("tasks"))]
+    tasks = [(_pod(task), _count(task.get("replicas")) or 1) for task in tables_in(spec.get("tasks"))]
     if kind != "Job" or not tasks:
         return {}
     nodes = sum(count for pod, count in tasks if _gpus_in(pod)) or sum(count for _, count in tasks)
-    plugins = _table(spec.get("plugins"))
+    plugins = table_in(spec.get("plugins"))
     variables = {"WORLD_SIZE": str(nodes)} if _RANKS_PLUGIN in plugins else {}
     return {id(pod): Group(nodes, _gpus_in(pod), variables) for pod, _ in tasks}
 
@@ -115,8 +115,8 @@ def _volcano(kind: str, spec: Table) -> dict[int, Group]:
 def _job_set(kind: str, spec: Table) -> dict[int, Group]:
     """Replicated jobs, each of `replicas` jobs with `parallelism` pods."""
     found = {}
-    for job in _tables(spec.get("replicatedJobs")):
-        inner = _table(_table(job.get("template")).get("spec"))
+    for job in tables_in(spec.get("replicatedJobs")):
+        inner = table_in(table_in(job.get("template")).get("spec"))
         nodes = (_count(job.get("replicas")) or 1) * (_count(inner.get("parallelism")) or 1)
         pod = _pod(inner)
         found[id(pod)] = Group(min(nodes, _MOST_PODS), _gpus_in(pod))
@@ -125,9 +125,9 @@ def _job_set(kind: str, spec: Table) -> dict[int, Group]:
 
 def _leader_worker_set(kind: str, spec: Table) -> dict[int, Group]:
     """A leader and its workers serve together; without a template of its own the leader is as the workers."""
-    outer = _table(spec.get("leaderWorkerTemplate"))
+    outer = table_in(spec.get("leaderWorkerTemplate"))
     nodes = _count(outer.get("size")) or 1
-    pods = [_table(_table(outer.get(name)).get("spec")) for name in ("leaderTemplate", "workerTemplate")]
+    pods = [table_in(table_in(outer.get(name)).get("spec")) for name in ("leaderTemplate", "workerTemplate")]
     variables = {"LWS_GROUP_SIZE": str(nodes)}
     return {id(pod): Group(nodes, _gpus_in(pod), variables) for pod in pods if pod} if outer else {}
 
@@ -147,19 +147,11 @@ def _of_torch(nodes: int, processes: int | None) -> dict[str, str]:
 
 
 def _gpus_in(pod: Table) -> int | None:
-    return next(filter(None, map(gpus_of, _tables(pod.get("containers")))), None)
+    return next(filter(None, map(gpus_of, tables_in(pod.get("containers")))), None)
 
 
 def _pod(outer: Table) -> Table:
-    return _table(_table(outer.get("template")).get("spec"))
-
-
-def _table(value: object) -> Table:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _tables(value: object) -> list[Table]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return table_in(table_in(outer.get("template")).get("spec"))
 
 
 def _count(value: object) -> int | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 
 from vramwise.models import Block
 from vramwise.models.adapters import adapter_shapes
-from vramwise.models.blocks import Parameter
+from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
 from vramwise.scenario.definition import ServeSettings
 
@@ -26,30 +27,25 @@ def adapters_asked(settings: ServeSettings) -> tuple[int, int]:
 
 def adapted_sizes(block: Block, cut: ParallelCut, targets: Targets = ALL_LINEAR) -> list[tuple[str, int]]:
     """Inputs and outputs of each linear layer of a block that adapters change, by its module's last name."""
-    ops = {parameter: op for op in block.ops for parameter in op.parameters}
-    key_values = key_value_rows(block)
     found = []
-    for parameter in block.parameters:
+    for _, parameter in _adapted(block, cut):
         name = parameter.module.rpartition(".")[2]
-        if _is_adapted(parameter) and (targets == ALL_LINEAR or name in targets or parameter.module in targets):
-            op, made = ops[parameter], key_values.get(parameter.module)
-            shape = cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
-            found.append((name, sum(shape)))
+        if targets == ALL_LINEAR or name in targets or parameter.module in targets:
+            found.append((name, sum(parameter.shape)))
     return found
 
 
 def adapted_elements(block: Block, cut: ParallelCut, rank: int) -> int:
     """Elements of one adapter of every linear layer of a block."""
+    return sum(prod(tensor) for op, parameter in _adapted(block, cut) for tensor in adapter_shapes(op, parameter, rank))
+
+
+def _adapted(block: Block, cut: ParallelCut) -> Iterator[tuple[Operation, Parameter]]:
+    """Weights that adapters may change, each with a rank's share as its shape, and the operation that reads it."""
     ops = {parameter: op for op in block.ops for parameter in op.parameters}
     key_values = key_value_rows(block)
-    elements = 0
     for parameter in block.parameters:
-        if _is_adapted(parameter):
+        if parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer"):
             op, made = ops[parameter], key_values.get(parameter.module)
             shape = cut.shape(parameter, inputs_first=op.inputs_first, key_values=made)
-            elements += sum(prod(tensor) for tensor in adapter_shapes(op, replace(parameter, shape=shape), rank))
-    return elements
-
-
-def _is_adapted(parameter: Parameter) -> bool:
-    return parameter.is_linear and len(parameter.shape) == 2 and parameter.part in ("attention", "mlp", "mixer")
+            yield op, replace(parameter, shape=shape)

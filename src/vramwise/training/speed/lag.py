@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
-from vramwise.training.activations.sizes import StepShape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
@@ -24,7 +23,7 @@ from vramwise.training.model_states.states import width
 from vramwise.training.recipe.settings import execution, pads
 from vramwise.training.recipe.zero import keeps_views, zero_settings
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.speed.kernels import block_seconds, block_work
+from vramwise.training.speed.kernels import KernelWork, block_seconds, block_work
 from vramwise.training.speed.links import links_of
 from vramwise.training.speed.rates import rates_of
 from vramwise.training.zero3 import Weight, module_tree
@@ -45,14 +44,13 @@ def lag_of_card(job: Job, rank: Placement) -> Lag:
         return NO_LAG
     least = zero_settings(train, job.model.hidden_size).limits.param_persistence_threshold
     sizes = _gathered_sizes(job.model, job.structure, rank, least)
-    shape = job.shape(rank)
-    layer = next((run for run in shape.recorded.runs if run.layer is not None), None)
+    layer = next((run for run in job.shape(rank).recorded.runs if run.layer is not None), None)
     if layer is None or not sizes:
         return NO_LAG
     kernels = block_work(layer, frozenset(), job.step_axes)
     commands = len(kernels) + _modules_of_layer(job.model) + len(sizes)
     most = min(QUEUE // commands, job.model.num_layers)
-    return Lag(most, most // 2 if _card_is_busy(job, rank, shape, sum(sizes)) else 0, tuple(sizes))
+    return Lag(most, most // 2 if _card_is_busy(job, rank, kernels, sum(sizes)) else 0, tuple(sizes))
 
 
 def _reads_values(train: ResolvedTrain) -> bool:
@@ -69,13 +67,11 @@ def _gathered_sizes(model: Model, train: ResolvedTrain, rank: Placement, least: 
     return [rank.local_numel(p, p.numel) * item for p in held if rank.local_numel(p, p.numel) > least]
 
 
-def _card_is_busy(job: Job, rank: Placement, shape: StepShape, layer_bytes: int) -> bool:
+def _card_is_busy(job: Job, rank: Placement, kernels: tuple[KernelWork, ...], layer_bytes: int) -> bool:
     """Whether a layer computes for longer than its weights are gathered, and than the host orders its kernels."""
     if job.gpu is None or not job.gpu.has_rates:
         return False
     rates = rates_of(job.gpu, job.train.compute_dtype)
-    layer = next(run for run in shape.recorded.runs if run.layer is not None)
-    kernels = block_work(layer, frozenset(), job.step_axes)
     computed = block_seconds(kernels, rates, fp8=False, attended=float(job.train.context_parallel_size)).forward
     links = links_of(job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s)
     gathered = links.gather_s(layer_bytes, rank.data_parallel, job.train.tensor_parallel_size)
