@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vramwise.cli.main import main
+from vramwise.cli.screens.answer_picture import answer_picture
 from vramwise.cli.screens.picture import HEIGHT, MOST_LINES, TOP, picture
 from vramwise.cli.sweep import Axis, Point, axes_of
 from vramwise.errors import UsageError
@@ -72,7 +73,7 @@ def test_other_tasks_and_top_keys(capsys):
     ("sweep", "words"),
     [
         (["batch_size=1,2"], ["no key", "micro_batch_size"]),
-        (["model=gpt2"], ["no key"]),
+        (["task=load"], ["no key"]),
         (["lora_rank=8,x"], ["lora_rank", "whole number"]),
         (["sequence_length=8k..1k"], ["range"]),
         (["sequence_length=1..9999999999999"], ["range"]),
@@ -93,12 +94,26 @@ def test_what_cannot_be_swept_is_refused_in_a_line(capsys, sweep, words):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--plot", "x.svg"], ["--sweep", "lora_rank=8", "--style", "simple"], ["--sweep", "lora_rank=8", "--explain"]],
+    [["--sweep", "lora_rank=8", "--style", "simple"], ["--sweep", "lora_rank=8", "--explain"]],
 )
 def test_flags_that_contradict_a_sweep(capsys, arguments):
     task = [] if "--style" in arguments else ["--task", "train"]
     assert main(["estimate", "gpt2", *task, *arguments]) == 2
     assert "--sweep" in capsys.readouterr().err
+
+
+def test_models_are_swept_and_need_no_other_name(capsys):
+    asked = ("--task", "train", "--sweep", "model=gpt2,no-such-model", "micro_batch_size=1,2", "--json")
+    answer = json.loads(printed(capsys, "estimate", *asked))
+    points = answer["sweep"]["points"]
+    assert answer["model"] is None
+    assert [point["settings"]["model"] for point in points] == ["gpt2", "gpt2", "no-such-model", "no-such-model"]
+    assert "unknown model" in points[2]["error"]
+    alone = estimate({"model": "gpt2", "task": "train", "train": {"micro_batch_size": 2}})
+    assert points[1]["needed_bytes"] == alone.needed.expected
+    screen = printed(capsys, "estimate", "--task", "train", "--sweep", "model=gpt2,gpt2-medium")
+    assert "gpt2-medium  " in screen
+    assert "124" not in screen.splitlines()[0]  # no parameters of one of them
 
 
 # -- the picture -------------------------------------------------------------------------------------------
@@ -115,6 +130,44 @@ def test_the_picture_has_a_line_for_each_value_and_the_cards_limit(capsys, tmp_p
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert {"micro_batch_size 4", "sequence_length", "1,024"} <= set(texts)
     assert any(text.startswith("usable ") for text in texts)
+
+
+def test_the_picture_of_one_answer_has_a_row_for_each_moment(capsys, tmp_path):
+    path = tmp_path / "answer.svg"
+    printed(capsys, "estimate", "gpt2", "--task", "train", "--gpu", "t4", "--plot", str(path))
+    result = estimate({"model": "gpt2", "task": "train", "gpu": "t4"})
+    texts = [element.text for element in ET.fromstring(path.read_text("utf-8")).iter(f"{SVG}text")]
+    assert set(texts) >= {phase.name for phase in result.phases} | {"fits", "weights", "activations"}
+    assert [text for text in texts if text in {phase.name for phase in result.phases}] == [
+        p.name for p in result.phases
+    ]
+    assert f"{gib(max(phase.bytes for phase in result.phases)):,.2f}" in texts
+    assert any(text.startswith("usable ") for text in texts)
+
+
+def test_widths_of_a_moment_add_up_to_its_size():
+    result = estimate({"model": "gpt2", "task": "serve", "gpu": "t4", "serve": {"engine": "vllm"}})
+    boxes = ET.fromstring(answer_picture(result)).findall(f"{SVG}rect")
+    rows: dict[str, float] = {}
+    for one in boxes:
+        if one.find(f"{SVG}title") is not None:
+            rows[one.get("y")] = rows.get(one.get("y"), 0) + float(one.get("width"))
+    sizes = [phase.bytes for phase in result.phases]
+    widths = list(rows.values())
+    assert [width / widths[-1] for width in widths] == pytest.approx([size / sizes[-1] for size in sizes], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gpt2"], "--plot needs --task"),
+        (["gpt2", "--style", "simple"], "--plot needs --task"),
+        (["gpt2", "--task", "serve", "--export", "vllm"], "--plot an answer"),
+    ],
+)
+def test_a_picture_of_no_answer_is_refused(capsys, arguments, words):
+    assert main(["estimate", *arguments, "--plot", "x.svg"]) == 2
+    assert words in capsys.readouterr().err
 
 
 def test_heights_are_in_proportion_and_open_marks_do_not_fit():

@@ -83,7 +83,9 @@ def add_arguments(parser: CommandParser) -> None:
         action="store_true",
         help="files, and command lines after -- with -- between them, are programs on one card",
     )
-    parser.add_argument("--plot", metavar="FILE", help="with --sweep: a picture too, FILE.svg or FILE.png")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="a picture too, of the answer or the sweep: FILE.svg or FILE.png"
+    )
     parser.add_argument(
         "--style",
         metavar="|".join(STYLES),
@@ -107,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
     if len(launches) > 1:
         if args.export is not None:
             raise UsageError("--export writes one of a file's programs: --service NAME says which")
+        if args.plot is not None:
+            raise UsageError("--plot shows one of a file's programs: --service NAME says which")
         return _several(args, launches)
     args.launch = launches[0].launch if launches else None
     take_scenario_file(args)
@@ -171,8 +175,10 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
         raise UsageError(f"--sweep does not go with {'--explain' if args.explain is not None else '--style'}")
     if args.sweep and not _asks_for_a_task(args):
         raise UsageError("--sweep needs --task: expected train, serve, generate or load")
-    if args.plot is not None and not args.sweep:
-        raise UsageError("--plot shows a sweep: add --sweep KEY=VALUES, such as sequence_length=1k..32k")
+    if args.plot is not None and args.export is not None:
+        raise UsageError("--export writes a scenario, --plot an answer: leave one of them out")
+    if args.plot is not None and (args.style is not None or not _asks_for_a_task(args)):
+        raise UsageError("--plot needs --task: expected train, serve, generate or load")
     if args.style is None and not _asks_for_a_task(args):
         from vramwise.planner.machine import machine_keys
 
@@ -195,6 +201,11 @@ def _task(args: argparse.Namespace, name: str = "") -> int:
     result = estimate(scenario)
     if args.like is not None:
         result = replace(result, notes=(f"described as {args.like}, because --like says so", *result.notes))
+    if args.plot is not None:
+        from vramwise.cli.screens.answer_picture import answer_picture
+        from vramwise.cli.screens.picture import save
+
+        save(args.plot, answer_picture(result))
     if args.json:
         table = result.to_dict(suggestions=result.verdict is not None)
         _print_json({"id": name, "result": table} if name else table)
@@ -215,14 +226,16 @@ def _task(args: argparse.Namespace, name: str = "") -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from vramwise.cli.screens.estimate import card_name, model_title
-    from vramwise.cli.screens.grid import grid_screen, shared_summary
+    from vramwise.cli.screens.estimate import card_name
+    from vramwise.cli.screens.grid import grid_screen, shared_summary, title_of
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.picture import picture, save
-    from vramwise.cli.sweep import axes_of, points_of
+    from vramwise.cli.sweep import axes_of, first_model, points_of
     from vramwise.estimation import estimate
     from vramwise.planner.changes import changed
 
+    if args.model is None:
+        args.model = first_model(args.sweep)
     scenario = scenario_from_flags(args)
     axes = axes_of(args.sweep, scenario.task)
     points = points_of(scenario, axes)
@@ -233,14 +246,15 @@ def _sweep(args: argparse.Namespace) -> int:
         card = (
             card_name(base.capacity.gpu) if base.capacity is not None and not swept & {"gpu", "gpu_total_bytes"} else ""
         )
-        title = " · ".join(word for word in (model_title(base.model.id), scenario.task, card) if word)
+        title = " · ".join(word for word in (title_of(base, swept), scenario.task, card) if word)
         settings = " · ".join(shared_summary(base, swept))
         varies = any(axis.key in ("gpu", "gpu_total_bytes") for axis in axes)
         usable = base.capacity.usable_bytes if base.capacity is not None and not varies else None
         save(args.plot, picture(title, axes, points, usable, settings))
     if args.json:
         keys = [axis.key for axis in axes]
-        _print_json({"model": base.model.id, "sweep": {"keys": keys, "points": [p.to_dict(axes) for p in points]}})
+        model = None if "model" in keys else base.model.id
+        _print_json({"model": model, "sweep": {"keys": keys, "points": [p.to_dict(axes) for p in points]}})
     else:
         show(grid_screen(base, axes, points))
     judged = [point.fits for point in points if point.fits is not None]

@@ -16,7 +16,7 @@ from vramwise.units import KIB, MIB
 
 MOST_KEYS = 2
 MOST_POINTS = 4096
-NOT_SWEPT = ("model", "task")
+NOT_SWEPT = ("task",)
 _THOUSANDS = {"k": KIB, "m": MIB}  # as lengths are said: 8k tokens are 8,192
 
 
@@ -85,6 +85,12 @@ def axes_of(texts: Sequence[str], task: str) -> tuple[Axis, ...]:
     if points > MOST_POINTS:
         raise UsageError(f"--sweep: {points:,} combinations; expected at most {MOST_POINTS:,}")
     return axes
+
+
+def first_model(texts: Sequence[str]) -> str | None:
+    """The first of several models that are swept."""
+    models = (text.partition("=")[2].split(",")[0].strip() for text in texts if text.startswith("model="))
+    return next(models, None) or None
 
 
 def _axis(text: str, task: str) -> Axis:

@@ -125,7 +125,7 @@ class Engine:
     expert_flag: str = ""
     """Its flag for whole experts on each rank; empty: it has none."""
     long_requests: str = ""
-    """What it wants before it takes requests beyond the model's own length."""
+    """The variable without which it refuses requests beyond the model's own length; empty: it takes them."""
     narrower_weights: tuple[str, ...] = ("fp8", "awq")
     """Formats that take less than 16 bits, in the order in which they cost quality."""
     own_formats: tuple[str, ...] = ()

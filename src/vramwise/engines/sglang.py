@@ -17,6 +17,8 @@ RECORD = Engine(
     vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
     last_stages_take_more=True,  # distributed/utils.py get_pp_indices
     expert_flag="--ep-size",
+    # configs/model_config.py _derive_context_length; 0.4.6 let it pass with a warning, 0.5.3 to 0.5.23 do not
+    long_requests="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1",
     words={
         "gpu_memory_utilization": "mem_fraction_static",
         "n_ctx": "max_model_len",

@@ -204,8 +204,8 @@ def _read(task: str, key: str, values: Sequence[object]) -> tuple[object, ...]:
     """The values of a key as a scenario keeps them."""
     table = table_of(task)
     known = {**KINDS[TABLES[table]], **KINDS[Scenario]}
-    if key not in known or key in ("model", "task"):
-        raise unknown_key(table, key, [name for name in known if name not in ("model", "task")])
+    if key not in known or key == "task":
+        raise unknown_key(table, key, [name for name in known if name != "task"])
     if not values:
         raise UsageError(f"grid: no values of {key}")
     path = key if key in KINDS[Scenario] else f"{table}.{key}"

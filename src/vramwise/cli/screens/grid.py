@@ -26,7 +26,10 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
     """Rows are the first key's values, columns the second's; with one key a row a value."""
     width = screen_width()
     swept = {axis.key for axis in axes}
-    lines: list[Line] = list(wrapped([model_title(base.model.id), *shared_summary(base, swept)], width, gap=" · "))
+    title = title_of(base, swept)
+    lines: list[Line] = list(
+        wrapped([word for word in (title, *shared_summary(base, swept)) if word], width, gap=" · ")
+    )
     if base.capacity is not None and not swept & {"gpu", "gpu_total_bytes"}:
         lines.append(f"{card_name(base.capacity.gpu)} · {format_bytes(base.capacity.usable_bytes)} usable")
     lines.append("")
@@ -42,12 +45,19 @@ def grid_screen(base: Result, axes: Sequence[Axis], points: Sequence[Point]) -> 
     return lines
 
 
+def title_of(base: Result, swept: set[str]) -> str:
+    """The model that every point shares; empty where they are of several."""
+    return "" if "model" in swept else model_title(base.model.id)
+
+
 def shared_summary(base: Result, swept: set[str]) -> list[str]:
     """The settings that every point shares: words that show a swept key's own value are left out."""
     table = base.scenario.get(base.scenario["task"]) or {}
     own = {str(table.get(key)) for key in swept} | ({"full training"} if "method" in swept else set())
     marks = [mark for key, mark in _MARKS.items() if key in swept]
-    return [word for word in settings_summary(base) if word not in own and not any(mark in word for mark in marks)]
+    words = [word for word in settings_summary(base) if word not in own and not any(mark in word for mark in marks)]
+    # how many of its parameters are trained is one model's
+    return [word.partition(" (")[0] for word in words] if "model" in swept else words
 
 
 def _table(axes: Sequence[Axis], points: Sequence[Point], width: int) -> list[Line]:
