@@ -29,7 +29,7 @@ from vramwise.serving.vllm.activations import activation_peak
 from vramwise.serving.vllm.communication import FUSED_VERSION, gib_node, has_multicast, joined_by_multicast
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
-from vramwise.serving.vllm.graphs import HOPPER, graphs_node
+from vramwise.serving.vllm.graphs import HOPPER, graphs_node, profiles_attention, workspace_node
 from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
@@ -47,7 +47,8 @@ NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 class Budget:
     """The terms of one rank, of one pipeline stage, and how its KV cache is laid out.
 
-    `charged`: terms that are subtracted from total · utilization, apart from the weights.
+    `charged`: terms that are subtracted from total · utilization, apart from the weights. `later`: what the budget
+    leaves out because it is made after it.
     """
 
     weights: Node
@@ -57,6 +58,7 @@ class Budget:
     context: Node
     nccl: Node | None
     sampler: Node | None
+    later: tuple[Node, ...]
     pool: PoolPlan
     resolved: Resolved
 
@@ -124,6 +126,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
         context=context_node(gpu),
         nccl=_nccl(r),
         sampler=sampler_state(model, r),
+        later=_later(model, r),
         pool=_pool(model, r, stage),
         resolved=r,
     )
@@ -196,6 +199,14 @@ def _nccl(r: Resolved) -> Node | None:
     if r.profile.nccl_in_budget or r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size == 1:
         return None
     return gib_node("NCCL", constant("vllm", "nccl_outside_budget", r.version), {})
+
+
+def _later(model: Model, r: Resolved) -> tuple[Node, ...]:
+    """FlashInfer's work space where the profiled graphs have no attention in them: the first request makes it."""
+    if not r.profile.graphs_in_budget or r.settings.enforce_eager or profiles_attention(model, r):
+        return ()
+    workspace = workspace_node(model, r)
+    return (workspace,) if workspace.bytes else ()
 
 
 # -- KV cache --------------------------------------------------------------------------------------------------

@@ -47,10 +47,22 @@ def draft_weights(model: Model, r: Resolved) -> Node | None:
     else:
         elements += 2 * hidden**2
     size = elements * r.storage.bytes_per_element
+    # a recipe that quantizes the model may quantize the drafter with it (AutoRound does all but the join)
+    quantized = size - _saved(layer, r) // r.settings.tensor_parallel_size
     return Node(
-        "draft layer", size, "assumed", size // 2, 2 * size, formula=formula,
+        "draft layer", size, "assumed", min(size // 2, quantized), 2 * size, formula=formula,
         source="vLLM model_executor/models/llama_eagle.py, llama_eagle3.py, deepseek_mtp.py",
     )  # fmt: skip
+
+
+def _saved(layer: Block, r: Resolved) -> int:
+    """Bytes that a layer is smaller by in the formats of the model's own layers, over all ranks."""
+    rules = ((parameter, r.storage.rule_for(parameter)) for parameter in layer.parameters)
+    return sum(
+        parameter.numel * r.storage.bytes_per_element - rule.bytes_for(parameter.shape)
+        for parameter, rule in rules
+        if rule is not None
+    )
 
 
 def draft_caches(model: Model, r: Resolved, caches: Sequence[LayerCache]) -> tuple[LayerCache, ...]:

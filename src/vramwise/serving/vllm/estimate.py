@@ -233,7 +233,7 @@ def _phases(budget: Budget, kv_bytes: int, room: int | None) -> tuple[Phase, ...
             Node.group("profile run", (budget.weights, reserved, *budget.kept, budget.non_torch, *outside)),
         ),
         Phase("graph capture", Node.group("graph capture", captured)),
-        Phase("decode", Node.group("decode", captured)),
+        Phase("decode", Node.group("decode", _within((*running, budget.graphs, *budget.later), reserved, room))),
     )
 
 

@@ -41,7 +41,8 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     graphs = graphs_here(_graphs(model, r, gpu), gpu, "vllm", r.settings.engine_version, model.config.model_type, ranks)
     if not graphs.bytes:
         return graphs
-    splits, workspace = attention_splits(model, r), flashinfer_workspace(model, r) if r.profile.graphs_in_budget else 0
+    splits = attention_splits(model, r)
+    profiled = r.profile.graphs_in_budget and profiles_attention(model, r)
     beside = [
         Node(
             "attention splits", splits, "derived", formula="splits × query heads × tokens × head size × 4",
@@ -49,14 +50,32 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
             source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
         ),
         _drafter(r),
-        Node(
-            WORKSPACE, workspace, "derived", formula="max(394 MiB, tokens × query heads × head size × 16)",
-            inputs={"tokens": r.batched_tokens},
-            source="vLLM v1/attention/backends/flashinfer.py _get_workspace_buffer",
-        ),
+        *([workspace_node(model, r)] if profiled else []),
     ]  # fmt: skip
     beside = [node for node in beside if node.bytes]
     return Node.group("CUDA graphs", (graphs, *beside)) if beside else graphs
+
+
+def workspace_node(model: Model, r: Resolved) -> Node:
+    """FlashInfer's work space; 0 bytes where another backend attends."""
+    return Node(
+        WORKSPACE,
+        flashinfer_workspace(model, r),
+        "derived",
+        formula="max(394 MiB, tokens × query heads × head size × 16)",
+        inputs={"tokens": r.batched_tokens},
+        source="vLLM v1/attention/backends/flashinfer.py _get_workspace_buffer",
+    )
+
+
+def profiles_attention(model: Model, r: Resolved) -> bool:
+    """Whether attention runs while graphs are profiled, so that its work space is counted with them.
+
+    The first model runner plans attention for whole steps alone (v1/worker/gpu_model_runner.py of 0.20.1 to 0.33.0
+    _warmup_and_capture: force_attention), the second for pieces too (v1/worker/gpu/cudagraph_utils.py
+    prepare_inputs_to_capture).
+    """
+    return r.on_v2_runner or _whole_steps(model, r) > 0
 
 
 def _drafter(r: Resolved) -> Node:

@@ -82,7 +82,11 @@ _V1_20 = replace(
     graphs_in_budget=True,
     source="vLLM 0.20.0 config/cache.py, envs.py, v1/worker/gpu_worker.py",
 )
-_V1_21 = replace(_V1_20, tokens_are_concurrency=True, source="vLLM 0.21.0 and 0.33.0 v1/core/kv_cache_utils.py")
+_V1_20_1 = replace(
+    _V1_20,
+    tokens_are_concurrency=True,
+    source="vLLM 0.20.1 and 0.33.0 v1/core/kv_cache_utils.py _report_kv_cache_config",
+)
 
 # version from which a profile holds; hybrid pools came with 0.10, context left the charge with 0.9.1; from 0.12 on each
 # change was read in the wheels on both of its sides
@@ -100,7 +104,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
     ((0, 12), _V1_12),
     ((0, 18), _V1_18),
     ((0, 20), _V1_20),
-    ((0, 21), _V1_21),
+    ((0, 20, 1), _V1_20_1),
 )
 
 
