@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -99,3 +100,27 @@ else:
     raise SystemExit("vramwise.nothing is there")
 """
     assert loaded_heavy_libraries(program) == []
+
+
+def test_every_name_that_scripts_take_from_the_package_is_there():
+    """Benchmarks, oracles and tools run by hand: nothing else notices a name that is gone."""
+    missing = []
+    for script in sorted(path for folder in ("benchmarks", "tools") for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(script.read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("vramwise"):
+                continue
+            names = [alias.name for alias in node.names]
+            missing += [
+                f"{script.relative_to(ROOT)}: {node.module}.{name}" for name in names if not has(node.module, name)
+            ]
+    assert missing == []
+
+
+def has(module, name):
+    """Whether a module, which is not imported, or a package's folder says so itself, defines or imports a name."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return False
+    if find_spec(f"{module}.{name}") is not None if spec.submodule_search_locations else False:
+        return True
+    return name in Path(spec.origin).read_text("utf-8")

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vramwise.dryrun.vllm_start.card import CARDS
+from vramwise.dryrun.vllm_start.card import Card
 from vramwise.dryrun.vllm_start.profile_run import profile_run
 from vramwise.dryrun.vllm_start.stand_ins import set_environment
 from vramwise.sources import resolve
@@ -27,6 +27,11 @@ FORMATS = {
     "awq": {"bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
 }
 """What vLLM reads of a format's settings and the catalog's configs may leave out, as Qwen's files have it."""
+
+CARDS = {
+    "9.0": Card(),
+    "8.0": Card("NVIDIA A100-SXM4-80GB", capability=(8, 0), total_bytes=85_100_068_864, multiprocessors=108),
+}
 
 
 def arguments() -> argparse.Namespace:
@@ -38,7 +43,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--max-num-batched-tokens", type=int)
     parser.add_argument("--max-num-seqs", type=int)
-    parser.add_argument("--capability", default="9.0", help="of an H100 (9.0) or an A100 (8.0)")
+    parser.add_argument("--capability", default="9.0", choices=tuple(CARDS), help="of an H100 (9.0) or an A100 (8.0)")
     parser.add_argument("--engine", type=json.loads, default={}, help="further EngineArgs, as JSON")
     return parser.parse_args()
 
@@ -79,8 +84,7 @@ def model_folder(name: str) -> Path:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """The row of one start."""
-    major, _, minor = args.capability.partition(".")
-    said = profile_run(CARDS[int(major), int(minor)], args.tp, lambda: engine_config(args))
+    said = profile_run(CARDS[args.capability], args.tp, lambda: engine_config(args))
     asked = {
         "model": args.model, "dtype": args.dtype, "tensor_parallel_size": args.tp, "capability": args.capability,
         "max_model_len": args.max_model_len, "engine": args.engine,
