@@ -20,7 +20,6 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
-from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
@@ -28,11 +27,11 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_of
 from vramwise.serving.tensorrt_llm.activations import activations
-from vramwise.units import GIB
+from vramwise.serving.tensorrt_llm.buffers import buffers
+from vramwise.serving.tensorrt_llm.defaults import default_batch, default_tokens
+from vramwise.serving.tensorrt_llm.experts import expert_padding
 
 DEFAULT_FRACTION = 0.9
-DEFAULT_BATCH = 2048
-DEFAULT_BATCHED_TOKENS = 8192
 DEFAULT_BLOCK = 32
 _QKV = frozenset({"q_proj", "k_proj", "v_proj"})
 _PAGE_RANKS, _LARGEST_RANK = 8, 64  # PeftCacheConfig: optimalAdapterSize, maxAdapterSize
@@ -56,18 +55,19 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
 
 
 def resolve(given: ServeSettings, model: Model, gpu: Gpu | None) -> ResolvedServe:
-    """Defaults of trtllm-serve, in every version alike."""
+    """Defaults of trtllm-serve, and of the program that built the engine."""
     storage = server_storage(model, given, gpu)
+    version = version_of(given.engine_version)
     length = given.max_model_len or model_length(model)
-    seqs = given.max_num_seqs or DEFAULT_BATCH
-    tokens = given.max_num_batched_tokens or DEFAULT_BATCHED_TOKENS
+    seqs = given.max_num_seqs or default_batch(version)
+    tokens = given.max_num_batched_tokens or default_tokens(version, seqs, length)
     share, block = given.gpu_memory_utilization or DEFAULT_FRACTION, given.block_size or DEFAULT_BLOCK
     settings = given.replace(
         dtype=storage.dtype, max_model_len=length, max_num_seqs=seqs, max_num_batched_tokens=tokens,
         gpu_memory_utilization=share, block_size=block,
     )  # fmt: skip
     return ResolvedServe(
-        settings=settings, version=version_of(given.engine_version), storage=storage, max_model_len=length,
+        settings=settings, version=version, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, block_size=block, share=share,
     )  # fmt: skip
 
@@ -80,8 +80,8 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
     )  # fmt: skip
     token, state = sequence_bytes(specs)
     return PooledBudget(
-        weights=_weights(model, r, stage),
-        working=(activations(model, r, capability_of(gpu)), _buffers()),
+        weights=_weights(model, r, gpu, stage),
+        working=(activations(model, r, capability_of(gpu)), buffers(model, r)),
         graphs=Node(
             "CUDA graphs", 0, "assumed", formula="inside what the fraction leaves", source="not split in any log"
         ),
@@ -96,13 +96,14 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
     )
 
 
-def _weights(model: Model, r: ResolvedServe, stage: int) -> Node:
-    """The weights of a stage and its cache of adapters (cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp).
+def _weights(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Node:
+    """The weights of a stage, what pads them, and its cache of adapters (cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp).
 
     A slot is as wide as the smallest module; there are max_loras · rank · layers · modules times those of the widest,
     in whole pages of eight ranks of every module. Of q, k and v those that are not named are modules too.
     """
-    weights = engine_weights(model, r.settings, r.storage, stage)
+    padding = expert_padding(model, r, capability_of(gpu), stage)
+    weights = engine_weights(model, r.settings, r.storage, stage, beside=padding)
     held, rank = adapters_asked(r.settings)
     if not held:
         return weights
@@ -125,9 +126,3 @@ def _weights(model: Model, r: ResolvedServe, stage: int) -> Node:
         source="TensorRT-LLM cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp getPageManagerConfig",
     )  # fmt: skip
     return Node.group("weights", (*weights.children, cache))
-
-
-def _buffers() -> Node:
-    value = constant("tensorrt-llm", "runtime_buffers", (0,))
-    low, expected, high = (round(x * GIB) for x in (value.low, value.expected, value.high))
-    return Node("runtime and decoder buffers", expected, value.kind, low, high, source=value.source)
