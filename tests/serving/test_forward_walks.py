@@ -86,3 +86,9 @@ def test_sampling_of_the_captured_batch_counts_where_it_is_more_than_a_chunk() -
 def test_cublas_takes_less_before_hopper() -> None:
     held = [term("sglang", "activations", gpu=gpu).children[-1] for gpu in ("a100-sxm-80gb", "h100-sxm-80gb")]
     assert [(node.name, node.bytes) for node in held] == [(CUBLAS, 8_519_680), (CUBLAS, 33_554_432)]
+    assert [node.low for node in held] == [8_519_680, 33_554_432]
+
+
+def test_cublas_may_take_less_on_consumer_blackwell() -> None:
+    held = term("sglang", "activations", gpu="rtx-5090").children[-1]
+    assert (held.name, held.low, held.bytes) == (CUBLAS, 8_519_680, 33_554_432)

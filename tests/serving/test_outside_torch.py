@@ -83,3 +83,17 @@ def test_the_fused_all_reduce_has_a_work_space_unless_nothing_is_compiled() -> N
         assert found.expected / GIB == pytest.approx(printed, abs=0.1)
         eager = serve("meta-llama/Llama-3.1-8B-Instruct", "h100", ranks, "0.19.0", enforce_eager=True)
         assert found.expected - eager.quantities["non_torch"].expected == 1.5 * GIB
+
+
+def test_older_cards_lose_more_beside_their_weights_since_0_26_1() -> None:
+    """A100, 0.31.0: 0.13 GiB consumed beside the weights; a pool of 18.65 GiB of a 24 GB card under WSL, 0.27.1."""
+    before, since = (
+        serve("Qwen/Qwen3-8B", "a100-sxm-80gb", 1, v).quantities["non_torch"] for v in ("0.26.0", "0.31.0")
+    )
+    assert before.high < 0.13 * GIB
+    assert since.expected / GIB == pytest.approx(0.13, abs=0.01)
+    pool = serve(
+        "Qwen/Qwen2.5-0.5B-Instruct", "rtx-4090", 1, "0.27.1", 25759066358, gpu_memory_utilization=0.85,
+        max_model_len=2048,
+    ).quantities["kv_cache_bytes"]  # fmt: skip
+    assert pool.low <= 18.65 * GIB <= pool.high

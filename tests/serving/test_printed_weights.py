@@ -42,7 +42,13 @@ def test_positions_of_time_height_and_width_have_longer_tables() -> None:
     assert table_bytes("Qwen/Qwen3-VL-4B-Instruct", "0.11.0") == 4 * 262144 * 128 * 2
     assert table_bytes("Qwen/Qwen3-VL-4B-Instruct", "0.33.0") == 262144 * 128 * 2
     assert table_bytes("Qwen/Qwen2.5-VL-7B-Instruct", "0.33.0") == 4 * 128000 * 128 * 2
-    assert table_bytes("Qwen/Qwen3-VL-4B-Instruct", "0.5.4", "sglang") == 262144 * 128 * 2
+    assert table_bytes("Qwen/Qwen3-VL-4B-Instruct", "0.5.4", "sglang") == 262144 * 128 * 4
+
+
+def test_sglangs_tables_are_in_fp32_since_they_are_its_own() -> None:
+    llama = "meta-llama/Llama-3.1-8B-Instruct"
+    assert table_bytes(llama, "0.4.1", "sglang") == 131072 * 128 * 2
+    assert table_bytes(llama, "0.4.2", "sglang") == 131072 * 128 * 4
 
 
 def test_a_tower_stays_where_one_of_its_kinds_may_come() -> None:

@@ -1,8 +1,8 @@
 """What builds an engine unasked: sequences and tokens of a step, by version.
 
-docs/source/release-notes.md: 256 sequences and 8,192 tokens since 0.11, 2,048 sequences since 0.14. Before 0.11 an engine
-takes all inputs at once where max_num_tokens is not stated (docs/source/reference/memory.md); examples/llama/build.py,
-which came before trtllm-build (0.8), has 8 sequences and inputs of 2,048 tokens.
+docs/source/release-notes.md: 256 sequences and 8,192 tokens since 0.11, 2,048 sequences since 0.14. Before 0.11 an
+engine takes all inputs at once where max_num_tokens is not stated (docs/source/reference/memory.md);
+examples/llama/build.py, which came before trtllm-build (0.8), has 8 sequences and inputs of 2,048 tokens.
 """
 
 from __future__ import annotations

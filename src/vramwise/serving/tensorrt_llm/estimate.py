@@ -97,7 +97,7 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
 
 
 def _weights(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Node:
-    """The weights of a stage, what pads them, and its cache of adapters (cpp/tensorrt_llm/batch_manager/peftCacheManager.cpp).
+    """The weights of a stage, what pads them, and its cache of adapters (cpp/…/batch_manager/peftCacheManager.cpp).
 
     A slot is as wide as the smallest module; there are max_loras · rank · layers · modules times those of the widest,
     in whole pages of eight ranks of every module. Of q, k and v those that are not named are modules too.

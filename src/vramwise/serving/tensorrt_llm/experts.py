@@ -1,7 +1,7 @@
 """MXFP4 experts of the PyTorch backend on Blackwell: both sizes up to multiples of 128, the scales with them.
 
-gpt-oss-120b on GB10 (1.1.0rc3, CUTLASS) printed 63.52 GiB after loading where its tensors are 60.81; with hidden and inner
-2,880 as 2,944 they are 63.36. August 2025 (1.0) took sizes as they are: _torch/modules/fused_moe/quantization.py
+gpt-oss-120b on GB10 (1.1.0rc3, CUTLASS) printed 63.52 GiB after loading where its tensors are 60.81; with hidden and
+inner 2,880 as 2,944 they are 63.36. August 2025 (1.0) took sizes as they are: _torch/modules/fused_moe/quantization.py
 MXFP4WeightFusedMoEMethod. One log, so that the low end is without.
 """
 

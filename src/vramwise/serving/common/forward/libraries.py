@@ -12,7 +12,7 @@ HOPPER, AFTER_BLACKWELL = 9.0, 11.0
 def cublas_work_space(capability: float | None) -> Node:
     """32 MiB from compute capability 9.0 on, before 8.1; of an unknown card between both.
 
-    Releases of torch until 2.8 and later have 32 MiB for 9.0 and 10.0 alone, newer ones for 11.x and 12.x too.
+    Older releases of torch (2.8 among them) have 32 MiB for 9.0 and 10.0 alone, newer ones for 11.x and 12.x too.
     """
     held = CUBLAS_BYTES[capability is not None and capability >= HOPPER]
     either = capability is not None and capability >= AFTER_BLACKWELL
