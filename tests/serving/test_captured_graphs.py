@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from vramwise.estimation import estimate
-from vramwise.result import Result
+from vramwise.result import Node, Result
 from vramwise.units import GIB, MIB
 
 
@@ -87,6 +87,21 @@ def test_a_drafter_may_be_quantized_with_its_model() -> None:
     layer = quantized.phases[-1].components.find("weights/draft layer")
     join = 2 * 2 * 5120**2
     assert join + (layer.bytes - join) / 4 < layer.low < join + (layer.bytes - join) / 3.5
+
+
+def captured_sizes(graphs: Node) -> Any:
+    return next(node.inputs["sizes"] for node in (graphs, *graphs.children) if "sizes" in node.inputs)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "sizes"),
+    [("0.27.1", "b200", 51), ("0.28.0", "b200", 83), ("0.28.0", "h100-sxm-80gb", 51), ("0.28.0", "rtx-5090", 51)],
+)
+def test_blackwell_servers_capture_1024_tokens_since_0_28(version: str, gpu: str, sizes: int) -> None:
+    result = serve(gpu=gpu, engine_version=version, max_num_seqs=1024, max_model_len=4096)
+    graphs = result.phases[-1].components.find("CUDA graphs")
+    assert graphs is not None
+    assert captured_sizes(graphs) == sizes
 
 
 def test_before_0_11_only_pieces_are_captured() -> None:

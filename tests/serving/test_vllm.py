@@ -96,6 +96,8 @@ def test_captured_graph_sizes() -> None:
     assert capture_sizes(profile_of((0, 7), False), 256) == 35
     assert capture_sizes(profile_of((0, 11, 0), False), 1024) == 67
     assert capture_sizes(profile_of((0, 12), False), 1024) == 51
+    assert capture_sizes(profile_of((0, 28), False), 1024) == 51
+    assert capture_sizes(profile_of((0, 28), False), 1024, most_tokens=1024) == 83
 
 
 def test_eager_mode_has_no_graphs() -> None:

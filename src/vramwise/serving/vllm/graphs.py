@@ -11,7 +11,7 @@ from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.layouts import engine_stages
 from vramwise.serving.vllm.activations import forward_pass
 from vramwise.serving.vllm.drafts import drafted_tokens, has_drafter
-from vramwise.serving.vllm.profile import V2_RUNNER_ALL, capture_sizes
+from vramwise.serving.vllm.profile import BLACKWELL_SERVER, V2_RUNNER_ALL, capture_sizes, largest_capture
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.units import GIB, MIB
 
@@ -24,10 +24,9 @@ ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_me
 MOST_SPLITS = 32  # flash_attn_max_num_splits_for_cuda_graph
 LATENT_SPLITS_VERSION = (0, 13)
 WIDEST_HEAD = 256  # of FlashAttention 3
-LARGEST_CAPTURE = 512
 WORKSPACE = "FlashInfer work space"
 AUTOTUNED = ((0, 11), (0, 18))
-BLACKWELL_SERVER, HOPPER, AMPERE = 10, 9.0, 8.0
+HOPPER, AMPERE = 9.0, 8.0
 
 
 def estimates_graphs(r: Resolved) -> bool:
@@ -116,7 +115,7 @@ def _largest_step(model: Model, r: Resolved) -> int:
     """Tokens of the largest decode step that is captured whole."""
     query_length = 1 + drafted_tokens(r)
     given = r.settings.cudagraph_capture_sizes
-    return min(max(given) if given else LARGEST_CAPTURE, r.max_num_seqs * query_length)
+    return min(max(given) if given else largest_capture(r.version, r.capability), r.max_num_seqs * query_length)
 
 
 def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
@@ -138,8 +137,7 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    query, given = 1 + drafted_tokens(r) if r.on_v2_runner else 1, r.settings.cudagraph_capture_sizes
-    sizes = capture_sizes(r.profile, r.max_num_seqs, given, query_length=query, whole_queries=r.on_v2_runner)
+    sizes = _sizes(r, 1 + drafted_tokens(r) if r.on_v2_runner else 1)
     layers = max(stop - start for start, stop in engine_stages(r.settings).spans(model.num_layers))
     whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
     terms = [(sizes * (layers + 1 if r.version >= FULL_GRAPHS_VERSION else layers), "graph_bytes_per_layer")]
@@ -168,10 +166,16 @@ def _whole_steps(model: Model, r: Resolved) -> int:
     drafted = drafted_tokens(r)
     if drafted and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
         return 0
-    given = r.settings.cudagraph_capture_sizes
+    return _sizes(r, 1 + drafted, of_requests=True)
+
+
+def _sizes(r: Resolved, query_length: int, *, of_requests: bool = False) -> int:
+    """Graphs of one mode: of tokens, or of whole steps of requests."""
     return capture_sizes(
-        r.profile, r.max_num_seqs, given, of_requests=True, query_length=1 + drafted, whole_queries=r.on_v2_runner
-    )
+        r.profile, r.max_num_seqs, r.settings.cudagraph_capture_sizes, of_requests=of_requests,
+        query_length=query_length, whole_queries=r.on_v2_runner,
+        most_tokens=largest_capture(r.version, r.capability),
+    )  # fmt: skip
 
 
 def flashinfer_workspace(model: Model, r: Resolved) -> int:

@@ -74,7 +74,7 @@ _V1_09 = replace(_V1_08, counts_context=False, hybrid=False)
 _V1_11 = replace(
     _V1_09, nccl_in_budget=False, hybrid=True, source="vLLM 0.11.2 v1/worker/gpu_worker.py, utils/mem_utils.py"
 )
-_V1_12 = replace(_V1_11, largest_group_ratio=1.25, capture_steps=((8, 248, 8), (256, 512, 16)))
+_V1_12 = replace(_V1_11, largest_group_ratio=1.25, capture_steps=((8, 248, 8), (256, 1024, 16)))
 _V1_18 = replace(_V1_12, largest_group_ratio=1.5, source="vLLM 0.18.1 v1/core/kv_cache_utils.py")
 _V1_20 = replace(
     _V1_18,
@@ -118,6 +118,8 @@ IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight 
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
 V2_RUNNER_QUANTIZED, V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 24), (0, 25), (0, 29)  # config/vllm.py use_v2_model_runner
 V2_DRAFTS = ("eagle", "dflash", "dspark", "mtp")  # 0.22.0 to 0.28.0 _get_v2_model_runner_unsupported_features
+LARGEST_CAPTURE, LARGER_CAPTURE = 512, 1024  # tokens of the largest size that vLLM captures by itself
+LARGER_CAPTURE_VERSION, BLACKWELL_SERVER = (0, 28), 10
 LAST_PATCH = 999
 _V0_ENGINE = re.compile(r"\s*\(?\bV0\b(?!\.\d)\)?", re.IGNORECASE)  # not the beginning of v0.11.0
 
@@ -171,6 +173,12 @@ def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_byte
     return 2048, 256
 
 
+def largest_capture(version: tuple[int, ...], capability: float | None) -> int:
+    """1,024 tokens on compute capability 10.x (0.27.1 and 0.28.0 config/vllm.py _set_cudagraph_sizes)."""
+    larger = version >= LARGER_CAPTURE_VERSION and int(capability or 0) == BLACKWELL_SERVER
+    return LARGER_CAPTURE if larger else LARGEST_CAPTURE
+
+
 def capture_sizes(
     profile: Profile,
     max_num_seqs: int,
@@ -179,13 +187,14 @@ def capture_sizes(
     of_requests: bool = False,
     query_length: int = 1,
     whole_queries: bool = False,
+    most_tokens: int = LARGEST_CAPTURE,
 ) -> int:
     """How many CUDA graphs are captured: of batches of tokens, or of whole decode steps of up to max_num_seqs requests
     with `query_length` tokens each; `given`: sizes in place of vLLM's own; `whole_queries`: sizes are rounded up to
     such of whole queries, as the second runner does (0.24.0 adjust_cudagraph_sizes_for_spec_decode).
 
     Source: v1/worker/gpu_model_runner.py capture_model."""
-    largest = max_num_seqs if profile.generation == "V0" else min(2 * max_num_seqs * query_length, 512)
+    largest = max_num_seqs if profile.generation == "V0" else min(2 * max_num_seqs * query_length, most_tokens)
     sizes = set(given) or _default_sizes(profile, largest)
     if given:
         largest = max(given)
