@@ -33,7 +33,7 @@ from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations import experts as transformers_experts
 from vramwise.models.operations.activations import apply_activation
-from vramwise.models.operations.adapters import adapted_parameters
+from vramwise.models.operations.adapters import parameters_when_read
 from vramwise.models.operations.attention import Attention, Rotary, attention_dropout, padded, repeat_kv, tables_of
 from vramwise.models.operations.attention import attention as transformers_attention
 from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
@@ -188,16 +188,16 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     if op.style or run.execution.expert_modules:
         return transformers_experts.experts(run, op, x, weights, *indices)
     tape = run.tape
-    gate_up, down, *biases = adapted_parameters(run, op)
+    gate_up, down, *biases = parameters_when_read(run, op)
     hidden = tape.reshape(x, -1, x.shape[-1])
     numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices[0], -1), op.num_experts)
     picked = tape.index_rows(hidden, tape.indices_from("floor_divide", order))
     dispatched = _exchanged(run, picked)
     tape.index_rows(tape.reshape(weights, -1), order)
-    up_bias, down_bias = (tape.index_rows(bias, numbers) for bias in biases) if biases else (None, None)
-    h = grouped_linear(run, op, dispatched, gate_up, offsets, up_bias)
+    up_bias, down_bias = (tape.index_rows(bias(), numbers) for bias in biases) if biases else (None, None)
+    h = grouped_linear(run, op, dispatched, gate_up(), offsets, up_bias)
     h = transformers_experts.GATES[op.gating](run, op, h)
-    back = _exchanged(run, grouped_linear(run, op, h, down, offsets, down_bias))
+    back = _exchanged(run, grouped_linear(run, op, h, down(), offsets, down_bias))
     total = tape.like(hidden, requires_grad=back.requires_grad, op="unpermute")
     tape.record("unpermute", [back], [total])
     return tape.view(total, *x.shape)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from vramwise.models.adapters import adapter_shapes
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation, Parameter
@@ -55,29 +58,37 @@ def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> li
 
 def adapted_parameters(run: Lowering, op: Operation) -> list[Tensor]:
     """The parameters of a router or of experts, with the update of their adapters added where there are any."""
+    return [merged() for merged in parameters_when_read(run, op)]
+
+
+def parameters_when_read(run: Lowering, op: Operation) -> list[Callable[[], Tensor]]:
+    """The same, each merged when it is called: PEFT parametrizes the module, whose code then reads one by one.
+
+    What an update is made of is there before the first is read, that of the outermost wrapper (the last weight) first.
+    """
     lora = run.execution.lora
     if lora is None:
-        return run.parameters_of(op)
-    # Innermost wrapper last: PEFT activates the adapter of the outermost one, the last weight, first.
-    adapted = [
+        return [partial(run.parameter, parameter) for parameter in op.parameters]
+    read = [
         _adapted(run, lora, op, p) if lora.wraps(p) and len(p.shape) > 1 and not p.name.endswith("bias")
-        else run.parameter(p)
+        else partial(run.parameter, p)
         for p in reversed(op.parameters)
     ]  # fmt: skip
-    return adapted[::-1]
+    return read[::-1]
 
 
-def _adapted(run: Lowering, lora: Lora, op: Operation, parameter: Parameter) -> Tensor:
+def _adapted(run: Lowering, lora: Lora, op: Operation, parameter: Parameter) -> Callable[[], Tensor]:
     """PEFT's `ParamWrapper` (0.21): the merged weight, in the weight's dtype, at full size."""
     tape, weight = run.tape, run.parameter(parameter)
     a, b = _adapters(run, lora, op, parameter)[:2]
     if len(parameter.shape) == 2:
-        delta = tape.scale(tape.mm("mm", *tape.autocast_low(b, a)))
-        return tape.add(weight, tape.to(delta, weight.dtype))
+        delta = tape.to(tape.scale(tape.mm("mm", *tape.autocast_low(b, a))), weight.dtype)
+        return partial(tape.add, weight, delta)
     experts, outer = parameter.shape[0], b.shape[0]
     a = tape.reshape(a, experts, -1, a.shape[-1])
     b = tape.reshape(b, outer, -1, experts)
     left, right = tape.permute(b, 2, 0, 1), a
     if isinstance(op, StackedExperts) and op.transposed:
         left, right = tape.transpose(a, 1, 2), tape.transpose(left, 1, 2)
-    return tape.mm("baddbmm", tape.to(left, weight.dtype), tape.to(right, weight.dtype), weight)
+    left, right = tape.to(left, weight.dtype), tape.to(right, weight.dtype)
+    return partial(tape.mm, "baddbmm", left, right, weight)

@@ -9,7 +9,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, Variants, lowering
 from vramwise.models.operations.activations import apply_activation
-from vramwise.models.operations.adapters import adapted_parameters
+from vramwise.models.operations.adapters import parameters_when_read
 from vramwise.models.operations.chosen_experts import StackedExperts
 from vramwise.models.operations.gated_activation import ExpertGate
 from vramwise.models.operations.gates import WidenedGate, widened_gate
@@ -52,17 +52,18 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
         return EXPERTS[op.style](run, op, x, weights, *indices)
     if run.execution.expert_modules and _runs_in_turn(run, op):
         return _experts_in_turn(run, op, x, weights)
-    gate_up, down, *biases = adapted_parameters(run, op)
+    gate_up, down, *biases = parameters_when_read(run, op)
     hidden = tape.reshape(x, -1, x.shape[-1])
     k = op.experts_per_token
     numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices[0], -1), op.num_experts)
     source_rows = tape.indices_from("floor_divide", order)
     picked = tape.index_rows(hidden, source_rows)
     sample_weights = tape.index_rows(tape.reshape(weights, -1), order)
-    up_bias, down_bias = (tape.index_rows(bias, numbers) for bias in biases) if biases else (None, None)
-    h = grouped_linear(run, op, picked, gate_up, offsets, up_bias)
+    matrices = gate_up()
+    up_bias, down_bias = (tape.index_rows(bias(), numbers) for bias in biases) if biases else (None, None)
+    h = grouped_linear(run, op, picked, matrices, offsets, up_bias)
     h = GATES[op.gating](run, op, h)
-    h = grouped_linear(run, op, h, down, offsets, down_bias)
+    h = grouped_linear(run, op, h, down(), offsets, down_bias)
     weighted = tape.mul(h, tape.unsqueeze(sample_weights, -1))
     back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
     total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
