@@ -125,7 +125,7 @@ def weights_held(scenario: Mapping[str, object]) -> int:
         return 0
     job = job_of(asked, model, _gpu(asked)[0])
     held = map(job.states, job.ranks)
-    return min(one.weights + one.frozen_weights + one.adapter_weights for one in held)
+    return min(one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in held)
 
 
 def tokens_per_second(scenario: Scenario) -> float | None:

@@ -52,6 +52,18 @@ class Parameter:
         return self.name.rpartition(".")[0]
 
 
+class Buffer(NamedTuple):
+    """A tensor that a module registers beside its parameters: large ones alone, such as a table of every position.
+
+    `dtype`: empty for that of the weights, in which the class makes it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    layer: int | None
+
+
 class Value(NamedTuple):
     """An edge of the dataflow: `width` is the size of its last axis.
 
@@ -134,6 +146,7 @@ class Block:
     no_grad: bool = False
     tower_layer: bool = False
     tiled: bool = False
+    buffers: tuple[Buffer, ...] = ()
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from vramwise.errors import SourceError
-from vramwise.models.blocks import Block, Modality, Operation, Parameter, Part, Shard, Value
+from vramwise.models.blocks import Block, Buffer, Modality, Operation, Parameter, Part, Shard, Value
 from vramwise.models.caches import LayerCache
 from vramwise.models.operations.attention import AnyAttention, Rotary
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
@@ -43,6 +43,7 @@ class BlockBuilder:
     _count: int = 0
     no_grad: bool = False
     tower_layer: bool = False
+    _buffers: list[Buffer] = field(default_factory=list)
 
     # -- edges ---------------------------------------------------------------------------------------------
 
@@ -63,7 +64,7 @@ class BlockBuilder:
         """The finished block; keyword arguments name the streams that it hands on."""
         return Block(
             self.name, tuple(self.ops), dict(self._inputs), {**outputs, **self._outputs}, self.layer,
-            tuple(self._caches), self.modality, self.no_grad, self.tower_layer,
+            tuple(self._caches), self.modality, self.no_grad, self.tower_layer, buffers=tuple(self._buffers),
         )  # fmt: skip
 
     def path(self, module: str) -> str:
@@ -75,6 +76,10 @@ class BlockBuilder:
     ) -> Parameter:  # fmt: skip
         name = ".".join(piece for piece in (self.path(module), leaf) if piece)
         return Parameter(name, tuple(shape), part or self.part, shard, is_linear, self.layer, tied_to, frozen)
+
+    def buffer(self, module: str, leaf: str, shape: Sequence[int], dtype: str = "") -> None:
+        """A large tensor that the module registers beside its parameters."""
+        self._buffers.append(Buffer(f"{self.path(module)}.{leaf}", tuple(shape), dtype, self.layer))
 
     def op(
         self, operation: Operation, module: str, inputs: Sequence[Value], widths: Sequence[int],

@@ -60,13 +60,13 @@ def walk_forward(
         if storage not in stays:
             temporaries = temporaries + storage.nbytes
     for storage, _ in run.saved:
-        if storage in stays and storage not in foreign and storage not in made:
+        if storage.kind != "registered" and storage in stays and storage not in foreign and storage not in made:
             saved = saved + storage.nbytes
             walk.events.append((storage, storage.nbytes))
     for i, node in enumerate(_until_last_save(run) if again else run.nodes):
         for output in node.outputs:
             storage = output.storage
-            if storage in alive or storage.kind == "parameter" or storage in foreign:
+            if storage in alive or storage.kind in ("parameter", "registered") or storage in foreign:
                 continue
             if storage in stays:
                 saved = saved + storage.nbytes

@@ -206,7 +206,7 @@ class _BackwardWalker:
         self.result = BackwardWalk()
         self.asked = False
         self.made_here = {id(output) for node in run.nodes for output in node.outputs}
-        own = {storage for storage, _ in run.saved} - external
+        own = {storage for storage, _ in run.saved if storage.kind != "registered"} - external
         self.savers: dict[Storage, int] = dict.fromkeys(own, 0)
         for node in run.nodes:
             for storage, _ in node.saved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from vramwise.models.blocks import Block, K, Operation, Parameter
+from vramwise.models.blocks import Block, Buffer, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import AnyAttention, Attention
@@ -53,6 +53,11 @@ class Model:
     def parameters(self) -> tuple[Parameter, ...]:
         """Every parameter that has a storage of its own (tied ones once)."""
         return tuple(parameter for parameter in self.all_parameters if parameter.tied_to is None)
+
+    @cached_property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The large tensors that its modules register beside their parameters."""
+        return tuple(buffer for block in self.blocks for buffer in block.buffers)
 
     @cached_property
     def shares_weights(self) -> bool:

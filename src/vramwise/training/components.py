@@ -12,6 +12,7 @@ class Component(StrEnum):
     """
 
     WEIGHTS = "weights"
+    BUFFERS = "buffers"
     ADAPTERS = "adapters"
     COPIES_IN_8_BITS = "8-bit weights"
     DUMMY_GRADIENTS = "dummy gradients"
@@ -48,7 +49,8 @@ class Component(StrEnum):
 
 
 CERTAIN = (
-    Component.WEIGHTS, Component.ADAPTERS, Component.MASTER_WEIGHTS, Component.OPTIMIZER_STATES, Component.GRADIENTS,
+    Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, Component.MASTER_WEIGHTS, Component.OPTIMIZER_STATES,
+    Component.GRADIENTS,
 )  # fmt: skip
 """What a step holds for certain: sizes of parameters and of what is kept for each, whatever the sizes of a batch."""
 

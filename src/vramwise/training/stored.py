@@ -34,7 +34,7 @@ def estimate_stored_training(scenario: Scenario, model: Model, source: str, gpu:
     )
     nodes = {name: node for name, node in state_nodes(states, train).items() if node.bytes}
     outside = counters.outside_torch(train, gpu)
-    loaded = [nodes[name] for name in (Component.WEIGHTS, Component.ADAPTERS) if name in nodes]
+    loaded = [nodes[name] for name in (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS) if name in nodes]
     load = Phase("load", Node.group("load", (*loaded, *outside)))
     step = Phase(AT_THE_STEP, Node.group(AT_THE_STEP, (*nodes.values(), *outside)))
     capacity = capacity_of(scenario, gpu)

@@ -51,6 +51,11 @@ def state_nodes(states: ModelStates, train: ResolvedTrain) -> dict[Component, No
             formula=f"each weight as {train.quantization or train.param_dtype}, rounded up to 512 bytes",
             source="shapes of the described model",
         ),
+        Component.BUFFERS: Node(
+            "buffers", states.buffers, "exact",
+            formula="tables that modules register beside their parameters",
+            source="transformers 5.23, the class itself",
+        ),
         Component.ADAPTERS: Node(
             "adapters", states.adapter_weights, "exact",
             formula=f"rank · (in + out) values of {train.lora_dtype} for each adapted layer",

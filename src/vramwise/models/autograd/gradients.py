@@ -98,6 +98,12 @@ def _of_three_factors(tensor: Tensor, node: Node, gradient: Tensor) -> InputGrad
     return InputGradient(tensor, "new", tensor.nbytes, tensor.nbytes * 2, pieces=2)
 
 
+def _of_the_larger(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
+    """where(self == other, grad / 2, grad).masked_fill_(self < other, 0): half the gradient beside two of booleans."""
+    scratch = tensor.nbytes + 2 * tensor.numel * ITEM_BYTES["bool"]
+    return InputGradient(tensor, "new", tensor.nbytes, scratch)
+
+
 def _over_what_was_kept(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
     return InputGradient(tensor, "in_place", tensor.nbytes)
 
@@ -125,6 +131,7 @@ _RULES: Mapping[GradientRule, Callable[[Tensor, Node, Tensor], InputGradient]] =
     "new": _new,
     "other factor": _times_the_other,
     "three factors": _of_three_factors,
+    "larger": _of_the_larger,
     "in place": _over_what_was_kept,
     "chunk": _of_a_chunk,
     "chunk in place": _over_chunks,

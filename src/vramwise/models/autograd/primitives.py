@@ -23,6 +23,7 @@ GradientRule = Literal[
     "new",  # a new tensor as large as the input
     "other factor",  # the incoming gradient times the other factor, in the wider dtype
     "three factors",  # a product of three, two of which stand beside it
+    "larger",  # halved where both are equal, zero where the other is
     "in place",  # written over what was kept
     "chunk",  # new, one chunk at a time
     "chunk in place",  # written over the chunks, but for one that is there beside it
@@ -137,8 +138,8 @@ _ROWS = (
     Primitive("div", "other factor", ("self", "other", "steps"), is_fusible=True),
     Primitive("div_", "new", ("self", "other")),
     Primitive("floor_divide", "none"),
-    Primitive("maximum", "new", ("self", "other")),
-    Primitive("minimum", "new", ("self", "other")),
+    Primitive("maximum", "larger", ("self", "other")),
+    Primitive("minimum", "larger", ("self", "other")),
     Primitive("masked_fill", "new", ("mask",)),
     Primitive("masked_fill_", "new", ("mask",)),
     Primitive("where", "new", ("condition",)),

@@ -10,7 +10,8 @@ from vramwise.models.autograd.primitives import Primitive, primitive
 from vramwise.models.autograd.size import Dim, probe, product
 from vramwise.records import record
 
-StorageKind = Literal["activation", "parameter", "weight_copy", "buffer", "input"]
+StorageKind = Literal["activation", "parameter", "weight_copy", "buffer", "registered", "input"]
+"""`registered`: a buffer that its block declares (`blocks.Buffer`), which is counted beside the weights."""
 
 ITEM_BYTES = {
     "fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2, "int64": 8, "uint64": 8, "int32": 4, "int16": 2,

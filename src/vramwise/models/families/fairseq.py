@@ -18,7 +18,7 @@ _DEFAULTS: dict[str, dict[str, object]] = {
     "xglm": {"vocab_size": 256_008, "d_model": 1024, "num_layers": 24, "attention_heads": 16, "ffn_dim": 4096},
 }  # fmt: skip
 POSITION_OFFSET = 2
-"""Rows of BioGPT's position table that no position uses (`BioGptLearnedPositionalEmbedding`)."""
+"""Rows of the position tables that no position uses (`BioGptLearnedPositionalEmbedding`, XGLM's buffer of sines)."""
 _XGLM_NAMES = {
     "hidden_act": "activation_function", "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
@@ -37,6 +37,9 @@ def embedding(c: Config) -> Block:
     if c.model_type == "biogpt":
         rows = c.size("max_position_embeddings") + POSITION_OFFSET
         x = b.add(x, b.embedding("embed_positions", rows, c.hidden_size, ids="position_ids", shard="replicated"))
+    else:
+        rows = c.size("max_position_embeddings", default=2048) + POSITION_OFFSET
+        b.buffer("embed_positions", "weights", (rows, c.hidden_size))
     return b.build(hidden=b.dropout(x, c.number("hidden_dropout_prob", 0.1)))
 
 

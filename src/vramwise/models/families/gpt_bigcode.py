@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, Value
+from vramwise.models.blocks import Block, Buffer, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.gpt2_ends import embedding, head
 from vramwise.models.operations.attention import Attention
+from vramwise.records import replace
 
 # Defaults of GPTBigCodeConfig (transformers 5.23).
 _DEFAULTS = {"vocab_size": 50_257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -51,5 +52,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     if c.flag("add_cross_attention"):
         raise c.error("add_cross_attention is not described")
     c = Config({**c.filled(_DEFAULTS).values, "head_dim": None}, c.model_id)
-    first = embedding(c, c.size("max_position_embeddings"), c.number("embd_pdrop", 0.1))
+    rows = c.size("max_position_embeddings")
+    seen = Buffer("transformer.bias", (rows, rows), "bool", None)
+    first = replace(embedding(c, rows, c.number("embd_pdrop", 0.1)), buffers=(seen,))
     return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), head(c))

@@ -36,6 +36,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
     projected = (b.linear(x, f"attn.attention.{name}_proj", width) for name in "qkv")
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in projected)
     window = c.size("window_size", default=256) if kind == "local" else None
+    rows = c.size("max_position_embeddings", default=2048)
+    b.buffer("attn.attention", "bias", (1, 1, rows, rows), "bool")
     mixed = b.attention(
         Attention(
             num_heads=heads,
@@ -45,7 +47,7 @@ def attention(b: BlockBuilder, x: Value, c: Config, kind: str) -> Value:
             style=GPT_NEO,
             eager_only=True,
             has_flash=True,
-            buffer_rows=c.size("max_position_embeddings", default=2048),
+            buffer_rows=rows,
         ),
         q,
         k,

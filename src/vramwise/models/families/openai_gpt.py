@@ -35,6 +35,8 @@ def layer(c: Config, index: int) -> Block:
         raise c.error(f"afn: expected one of {', '.join(_ACTIVATIONS)}, got {function!r:.60}")
     x = b.input("hidden", width)
     fused = b.conv1d_linear(x, "attn.c_attn", 3 * width)
+    rows = c.size("max_position_embeddings")
+    b.buffer("attn", "bias", (1, 1, rows, rows))
     q, k, v = (b.heads_first(b.heads(piece, heads)) for piece in b.split(fused, [width] * 3))
     mixed = b.attention(
         Attention(
@@ -43,7 +45,7 @@ def layer(c: Config, index: int) -> Block:
             dropout=c.number("attn_pdrop", 0.1),
             style=OPENAI_GPT,
             eager_only=True,
-            buffer_rows=c.size("max_position_embeddings"),
+            buffer_rows=rows,
         ),
         q,
         k,

@@ -106,7 +106,7 @@ def _eager_gpt_neo(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor
     """`GPTNeoSelfAttention._attn`: as GPT-J, causal by the layer's own table of every pair of positions."""
     tape, rows = run.tape, op.buffer_rows
     scores = _fp32_scores(run, q, k)
-    table = tape.new((1, 1, rows, rows), "bool", kind="buffer", op="bias")
+    table = tape.new((1, 1, rows, rows), "bool", kind="registered", op="bias")
     causal = tape.narrow(tape.narrow(table, 2, q.shape[2]), 3, k.shape[2])
     scores = tape.where(causal, scores, tape.new((), scores.dtype, op="tensor"))
     return _mixed_by_fp32_scores(run, op, scores, v)

@@ -34,7 +34,7 @@ def _eager_openai_gpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Ten
     """`Attention._attn`: scores times a triangle of ones, a buffer of every layer as long as the positions."""
     tape, rows = run.tape, op.buffer_rows
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
-    table = tape.new((1, 1, rows, rows), run.execution.param_dtype, kind="buffer", op="bias")
+    table = tape.new((1, 1, rows, rows), run.execution.param_dtype, kind="registered", op="bias")
     triangle = tape.narrow(tape.narrow(table, 2, q.shape[2]), 3, k.shape[2])
     scores = tape.add(tape.mul(scores, triangle), tape.scale(triangle))
     if run.execution.padding:

@@ -346,7 +346,7 @@ def _run_shape(
     pending: frozenset[Storage], counted_once: frozenset[Storage], passed: frozenset[Storage],
     loss: BlockRun | None,
 ) -> RunShape:  # fmt: skip
-    saved = [(storage, role) for storage, role in run.saved if storage.kind != "input"]
+    saved = [(storage, role) for storage, role in run.saved if storage.kind not in ("input", "registered")]
     ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
     own = [storage for storage, _ in saved if storage not in ignored]
     kept = kept_storages(run, train)

@@ -44,11 +44,15 @@ class Placement:
 
     def holds(self, parameter: Parameter) -> bool:
         """Whether this stage has the parameter's layer (embeddings first, norm and head last)."""
+        return self.holds_layer(parameter.layer, first=parameter.part == "embedding")
+
+    def holds_layer(self, layer: int | None, *, first: bool) -> bool:
+        """Whether this stage has a layer, or what stands before the first of them or behind the last."""
         if self.stages == 1:
             return True
-        if parameter.layer is None:
-            return self.is_first if parameter.part == "embedding" else self.is_last
-        return self.first_layer <= parameter.layer <= self.last_layer
+        if layer is None:
+            return self.is_first if first else self.is_last
+        return self.first_layer <= layer <= self.last_layer
 
     def local_numel(self, parameter: Parameter, numel: int) -> int:
         """Elements left after tensor and expert parallelism."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
 
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.frameworks import framework_of
@@ -38,6 +39,7 @@ from vramwise.units import round_up
 class ModelStates:
     """Bytes of one rank's states.
 
+    `buffers`: large tensors that modules register beside their parameters.
     `copies_8_bit`: of weights, with transposes and scales, beside the weights themselves.
     `flat_gradients`, `fp32_gradients`: the part of the gradients that this rank steps, in one piece (ZeRO), and in the
     master's dtype.
@@ -48,6 +50,7 @@ class ModelStates:
 
     weights: int
     frozen_weights: int
+    buffers: int
     adapter_weights: int
     copies_8_bit: int
     gradients: int
@@ -266,6 +269,12 @@ def _held(tensor: TrainedTensor, base: Parameter, train: ResolvedTrain, placemen
     )
 
 
+def _buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """The large tensors that modules of a rank's stage register beside their parameters; nothing cuts them."""
+    held = [one for one in model.buffers if placement.holds_layer(one.layer, first=True)]
+    return sum(rounded(prod(one.shape) * width(one.dtype or train.param_dtype)) for one in held)
+
+
 @lru_cache(maxsize=4096)
 def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
     """The states of one rank (see the module's docstring)."""
@@ -288,6 +297,7 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         transient = transient * at_once // max(1, here.numel)
     return ModelStates(
         weights=sum(one.weights * count for one, count in counted), frozen_weights=frozen,
+        buffers=_buffer_bytes(model, train, placement),
         adapter_weights=sum(one.adapter_weights * count for one, count in counted), copies_8_bit=copies,
         gradients=sum(one.gradients * count for one, count in counted),
         master=sum(one.master * count for one, count in counted),

@@ -63,11 +63,11 @@ def extra_model_bytes(model: Model, train: ResolvedTrain, placement: Placement) 
         owned = _named(other) if colon else with_head(model, "sequence-classification") if role == "reward" else model
         if role in TRAINED:
             states = model_states(owned, train, placement)
-            size = states.weights + states.frozen_weights + states.adapter_weights
+            size = states.weights + states.frozen_weights + states.buffers + states.adapter_weights
             size += states.gradients + states.master + states.optimizer
         else:
             states = model_states(owned, train.replace(method="full", trainable=(), quantization=None), placement)
-            size = states.weights
+            size = states.weights + states.buffers
         component = OTHER_MODELS[role]
         found[component] = found.get(component, 0) + size
     return found

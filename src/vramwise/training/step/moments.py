@@ -44,7 +44,7 @@ from vramwise.training.step.state import StepState, state_of
 
 __all__ = ["Moment", "step_moments"]
 
-_LOADED = (Component.WEIGHTS, Component.ADAPTERS, *OTHER_MODELS.values())
+_LOADED = (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, *OTHER_MODELS.values())
 
 
 def step_moments(

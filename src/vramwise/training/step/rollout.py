@@ -18,6 +18,7 @@ from vramwise.training.resolved import ResolvedTrain
 NAME = "rollout engine"
 _STAY = (
     Component.WEIGHTS,
+    Component.BUFFERS,
     Component.ADAPTERS,
     Component.MASTER_WEIGHTS,
     Component.OPTIMIZER_STATES,

@@ -99,6 +99,7 @@ def _whatever_the_size(
     away = offloaded(train)
     stays = {
         Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
+        Component.BUFFERS: states.buffers,
         Component.ADAPTERS: states.adapter_weights,
         Component.COPIES_IN_8_BITS: states.copies_8_bit,
         Component.DUMMY_GRADIENTS: dummy_gradient_bytes(model, train, placement),
