@@ -87,6 +87,7 @@ class Execution:
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
     `flash_repeats_heads`: keys and values are copied to all heads before flash attention.
+    `inputs_require_grad`: embedded tokens are a leaf that wants a gradient (`enable_input_require_grads`).
     `kernels`: libraries whose kernels run in place of operations.
     """
 
@@ -110,6 +111,7 @@ class Execution:
     narrow_parts: frozenset[str] = frozenset()
     expert_modules: bool = False
     flash_repeats_heads: bool = False
+    inputs_require_grad: bool = False
     kernels: tuple[Kernels, ...] = ()
 
     @property

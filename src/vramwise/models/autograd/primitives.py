@@ -77,6 +77,7 @@ _ROWS = (
     Primitive("baddbmm", "new", _FACTORS, "batched"),
     Primitive("convolution", "new", ("input", "weight")),
     Primitive("embedding", "new", ("indices",)),
+    Primitive("requires_grad_", "none", ("variable",)),  # a leaf is held by the node that adds up its gradient
     Primitive(
         "embedding_bag",
         "new",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.models.autograd.pointwise import Pointwise
 from vramwise.models.autograd.size import Dim, exact_quotient, product
 from vramwise.models.autograd.tensor import Tensor, channels_last_strides, is_channels_last
+from vramwise.records import replace
 
 
 class Products(Pointwise):
@@ -57,6 +58,12 @@ class Products(Pointwise):
         """`F.embedding`: keeps the ids."""
         out = self.new((*ids.shape, weight.shape[-1]), weight.dtype, requires_grad=weight.requires_grad, op="embedding")
         self.record("embedding", [ids, weight], [out], [(ids, "indices")])
+        return out
+
+    def wanted(self, x: Tensor) -> Tensor:
+        """`x.requires_grad_(True)`: a leaf from here on, which the node that adds up its gradient keeps."""
+        out = replace(x, requires_grad=True)
+        self.record("requires_grad_", [x], [out], [(out, "variable")])
         return out
 
     def take(self, x: Tensor, dim: int) -> Tensor:

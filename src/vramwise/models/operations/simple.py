@@ -21,7 +21,10 @@ class Embedding(Operation):
 def embedding(run: Lowering, op: Embedding) -> Tensor:
     (weight,) = run.parameters_of(op)
     ids = input_tensor(run, op.ids, op.buffer_rows)
-    return with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
+    embedded = with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
+    if run.execution.inputs_require_grad and op.ids == "input_ids" and not embedded.requires_grad:
+        return run.tape.wanted(embedded)
+    return embedded
 
 
 class Hold(Operation):

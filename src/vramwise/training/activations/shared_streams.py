@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from vramwise.models.autograd.size import Dim, total
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.blocks import Block
-from vramwise.models.step import Forward
+from vramwise.models.step import BlockRun, Forward
 from vramwise.records import record
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.resolved import ResolvedTrain
@@ -42,4 +42,17 @@ def shared_streams(forward: Forward, blocks: Sequence[Block], train: ResolvedTra
     elsewhere = {storage for run in forward.runs if not checkpointed[id(run)] for storage, _ in run.saved}
     once = {storage for storages in several for storage in storages} - alone
     held = {storages[0]: storages[0].nbytes for storages in several if storages[0] in once - elsewhere}
+    once |= {
+        storage for run in forward.runs if checkpointed[id(run)] for storage in _kept_before(run, forward, elsewhere)
+    }
     return SharedStreams(total(held.values()), frozenset(once))
+
+
+def _kept_before(run: BlockRun, forward: Forward, elsewhere: set[Storage]) -> set[Storage]:
+    """What a layer reads that a block below it keeps already, such as embedded tokens that want a gradient.
+
+    Only where the record is that of one layer: equal ones read other tensors.
+    """
+    if sum(other is run for other in forward.runs) > 1:
+        return set()
+    return {tensor.storage for tensor in run.incoming} & elsewhere

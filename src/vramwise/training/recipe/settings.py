@@ -356,6 +356,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
+        inputs_require_grad=lora is not None and train.checkpointing != "none" and framework.trainer,
         kernels=kernels_of(train, model),
     )
     return with_masks(found, train)
