@@ -26,9 +26,12 @@ def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Ten
         adapted = (a, b, magnitude[0], lora.dropout)
         wide = with_dora(tape, tape.to(x, lora.dtype), result, weight, bias[0] if bias else None, *adapted)
         return tape.to(wide, result.dtype)
-    x = tape.dropout(tape.to(x, lora.dtype), lora.dropout)
-    delta = tape.scale(tape.linear(tape.linear(x, a), b))
-    return tape.to(tape.add(result, delta), result.dtype)
+    cast = tape.to(x, lora.dtype)
+    delta = tape.scale(tape.linear(tape.linear(tape.dropout(cast, lora.dropout), a), b))
+    summed = tape.to(tape.add(result, delta), result.dtype)
+    if cast is not x:
+        tape.record("locals", [cast], [])  # the frame's `x`, until it returns
+    return summed
 
 
 def with_embedding_adapter(run: Lowering, op: Operation, ids: Tensor, result: Tensor) -> Tensor:
