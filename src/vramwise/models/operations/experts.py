@@ -63,12 +63,14 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     up_bias, down_bias = (tape.index_rows(bias(), numbers) for bias in biases) if biases else (None, None)
     h = grouped_linear(run, op, picked, matrices, offsets, up_bias)
     h = GATES[op.gating](run, op, h)
-    h = grouped_linear(run, op, h, down(), offsets, down_bias)
+    down_matrices = down()
+    h = grouped_linear(run, op, h, down_matrices, offsets, down_bias)
     weighted = tape.mul(h, tape.unsqueeze(sample_weights, -1))
     back = tape.index_rows(weighted, tape.indices_from("empty_like", order))
     total = tape.reduce("sum", tape.view(back, hidden.shape[0], k, x.shape[-1]), 1, keepdim=False)
     result = tape.to(total, x.dtype)
-    tape.record("locals", [picked, h, back], [])  # names of the function, until it returns
+    # Names of the function, until it returns; merged weights are in torch's parametrize.cached() as long.
+    tape.record("locals", [picked, h, back, matrices, down_matrices], [])
     return tape.view(result, *x.shape)
 
 

@@ -67,6 +67,11 @@ class Blocks:
         return sum(run.outputs_held for run in self.runs)
 
     @property
+    def caches_in_outputs(self) -> int:
+        """Of that what the model's outputs refer to."""
+        return sum(run.outputs_held for run in self.runs if not run.is_head)
+
+    @property
     def forward_casts(self) -> int:
         """Autocast's copies of weights for checkpointed blocks, which stay until forward is over."""
         return sum(run.forward_casts for run in self.runs)

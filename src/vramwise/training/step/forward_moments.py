@@ -44,20 +44,24 @@ def _loss(state: StepState, loss: RunBytes) -> Moment:
 
 
 def _forward_return(state: StepState) -> Moment:
-    """The outputs on their way back: autocast's weight casts end, then accelerate copies outputs to fp32."""
+    """The larger of two: frames that return, with autocast's weight casts; accelerate's fp32 copy of the outputs."""
     blocks, copy = state.blocks, 0
     if framework_of(state.train).trainer and autocasts(state.train):
         copy = blocks.bytes_of(state.shape.outputs_upcast)
-    casts = blocks.forward_casts
+    casts, named = blocks.forward_casts, blocks.outputs_held
+    if copy > casts + named - blocks.caches_in_outputs:  # then frames are gone
+        casts, named = 0, blocks.caches_in_outputs
+    else:
+        copy = 0
     logits = blocks.saved.logits_loss + blocks.bytes_of(state.shape.logits_in_outputs)
     if blocks.logits_in_loop:  # litgpt: while the head makes them, those of the last step beside them
         made = max(run.forward_peak.temporaries for run in blocks.runs if run.is_head)
         logits = _logits_of_last_step(state) + made
     parts = state.until_backward(gathered=state.exchanged.at_loss) | {
         Component.ACTIVATIONS: blocks.saved.activations,
-        Component.WEIGHT_CASTS: blocks.saved.weight_casts + (casts if casts > copy else 0),
-        Component.LOGITS_AND_LOSS: logits + (0 if casts > copy else copy) + SCALAR_BYTES,
-        Component.OUTPUTS_HELD: blocks.outputs_held,
+        Component.WEIGHT_CASTS: blocks.saved.weight_casts + casts,
+        Component.LOGITS_AND_LOSS: logits + copy + SCALAR_BYTES,
+        Component.OUTPUTS_HELD: named,
         Component.INPUTS_OF_LAST_STEP: blocks.lingering,
     }
     return Moment("forward return", parts)
