@@ -100,6 +100,11 @@ class Operation:
     """Whether it puts the tokens of images into the prompt."""
 
     @property
+    def embeds_tokens(self) -> bool:
+        """Whether it looks up the tokens of a batch."""
+        return False
+
+    @property
     def settings(self) -> tuple[object, ...]:
         """What its class adds to every operation's fields, in the order of the class."""
         return tuple(getattr(self, name) for name in _settings_of(type(self)))

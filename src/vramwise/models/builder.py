@@ -21,6 +21,7 @@ from vramwise.models.operations.simple import (
     HeadsFirst,
     Linear,
     Multiply,
+    Named,
     Scale,
     ScaleByBuffer,
     Split,
@@ -143,6 +144,14 @@ class BlockBuilder:
         if bias and weight:
             parameters.append(self.parameter(module, "bias", (x.width,), part=part))
         return self.unary(LayerNorm(style=style), x, module, parameters)
+
+    def still_named(self, *values: Value) -> None:
+        """Names that the block's frame keeps up to here."""
+        self.op(Named(), "", values, [])
+
+    def still_named_in(self, module: str, *values: Value) -> None:
+        """Names that the frame of a module inside the block keeps up to here."""
+        self.op(Named(), module, values, [])
 
     # -- arithmetic ----------------------------------------------------------------------------------------
 

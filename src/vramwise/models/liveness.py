@@ -252,7 +252,8 @@ class _BackwardWalker:
         return next((found for found in ends if found), [])
 
     def _run(self, node: Node, output: Tensor) -> None:
-        if not self.asked and any(storage in self.savers for storage, _ in node.saved):
+        # A checkpoint packs whatever is saved, weights too (torch 2.13 csrc/autograd/saved_variable.cpp).
+        if not self.asked and (node.saves_parameters or any(s in self.savers for s, _ in node.saved)):
             self.asked = True
             self.result.at_first_use = self.temporaries
             self.result.before_first_use = len(self.result.events)

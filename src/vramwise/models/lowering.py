@@ -66,7 +66,8 @@ class Lowering:
     `hidden_dtype`: that of the embeddings, which masks take. `windows_reached`, `chunks_filled`, `one_behind_chunks`:
     see `step.Structure`. `overrides`: what kernel libraries run for operations of the block. `windows`: (how many,
     patches in each) into which a tower divides its patches. `stand_ins`: by a parameter's name, tensors of other shapes
-    that a framework's own layers have for it.
+    that a framework's own layers have for it. `named_by_layer`: what attention returns beside its output, which the
+    layer's frame names until it returns.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Lowering:
         self.overrides: Mapping[type[Operation], Override] = {}
         self.images_see_each_other: Literal["", "windows", "all"] = ""
         self.windows: tuple[tuple[int, int], ...] = ()
+        self.named_by_layer: list[Tensor] = []
 
     def run(self, block: Block) -> None:
         """Runs a block: reads its streams, replaces those that it hands on."""
@@ -103,15 +105,28 @@ class Lowering:
         self.overrides = overrides_in(self.execution.kernels, block.modality)
         block = with_rewrites(block, self.overrides)
         values: dict[int, Tensor] = {value.id: self.streams[name] for name, value in block.inputs.items()}
+        leaf = self._last_of_embedding(block)
         for op in block.ops:
             self.tape.in_norm = op.is_norm
             with self.tape.inside(op.module):
                 results = self.lowered(op, *(values[value.id] for value in op.inputs))
             self.tape.in_norm = False
+            if op is leaf and not results[0].requires_grad:
+                results = (self.tape.wanted(results[0]),)
             for value, result in zip(op.outputs, results, strict=True):
                 values[value.id] = result
         for name, value in block.outputs.items():
             self.streams[name] = values[value.id]
+        if self.named_by_layer:
+            self.tape.record("locals", self.named_by_layer, [])
+            self.named_by_layer = []
+
+    def _last_of_embedding(self, block: Block) -> Operation | None:
+        """What makes the tokens' embedding where that is to want a gradient: the module may scale what it looks up."""
+        if not self.execution.inputs_require_grad:
+            return None
+        modules = {op.module for op in block.ops if op.embeds_tokens}
+        return next((op for op in reversed(block.ops) if op.module in modules), None)
 
     def lowered(self, op: Operation, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What an operation makes of its inputs: by a kernel library's override, else as it is registered."""

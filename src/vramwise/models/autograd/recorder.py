@@ -84,7 +84,12 @@ class Recorder:
         for storage, role in kept:
             self.saved.setdefault(storage, f"{op}.{role}")
         read, made = tuple(inputs), tuple(outputs)
-        self.nodes.append(Node(op, self.module, read, made, kept, flops, backward_flops, in_norm=self.in_norm))
+        self.nodes.append(
+            Node(
+                op, self.module, read, made, kept, flops, backward_flops, in_norm=self.in_norm,
+                saves_parameters=len(kept) < len(saves),
+            )
+        )  # fmt: skip
 
     @contextmanager
     def inside(self, module: str) -> Iterator[None]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
-from vramwise.models.operations.latents import FusedRmsNorm, GatedBy, GroupNorm, MapConvolution, Modulated, Named
+from vramwise.models.operations.latents import FusedRmsNorm, GatedBy, GroupNorm, MapConvolution, Modulated
 from vramwise.models.operations.simple import Add, Multiply, Scale, Split
 
 
@@ -15,14 +15,6 @@ class ComponentBuilder(BlockBuilder):
 
     def __init__(self, name: str, layer: int | None = None) -> None:
         super().__init__(name, layer, no_grad=True)
-
-    def still_named(self, *values: Value) -> None:
-        """Names that the block's frame keeps up to here."""
-        self.op(Named(), "", values, [])
-
-    def still_named_in(self, module: str, *values: Value) -> None:
-        """Names that the frame of a module inside the block keeps up to here."""
-        self.op(Named(), module, values, [])
 
     def inside_add(self, a: Value, b: Value, module: str) -> Value:
         """A sum that a module inside the block makes."""

@@ -11,9 +11,9 @@ from vramwise.models.diffusion.builder import ComponentBuilder
 from vramwise.models.families import t5
 from vramwise.models.layers import t5_layers, t5_stack
 from vramwise.models.operations.attention import Attention
-from vramwise.models.operations.latents import Named
 from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.operations.relative_bias import RelativePositionBias
+from vramwise.models.operations.simple import Named
 from vramwise.models.towers.contrastive import TEXT_DEFAULTS, text_tower
 from vramwise.records import replace
 

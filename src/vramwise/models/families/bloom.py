@@ -14,8 +14,8 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Multi-head attention; the class has no other path than its own."""
     b.part = "attention"
     heads = c.heads_of(x.width)
-    fused = b.heads(b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True), heads)
-    q, k, v = (b.heads_first(piece) for piece in b.split(fused, [x.width // heads] * 3))
+    fused = b.linear(x, "self_attention.query_key_value", 3 * x.width, bias=True)
+    q, k, v = (b.heads_first(piece) for piece in b.split(b.heads(fused, heads), [x.width // heads] * 3))
     mixed = b.attention(
         Attention(
             num_heads=heads,
@@ -29,7 +29,9 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         v,
         module="self_attention",
     )
-    return b.linear(mixed, "self_attention.dense", x.width, bias=True, shard="row")
+    out = b.linear(mixed, "self_attention.dense", x.width, bias=True, shard="row")
+    b.still_named_in("self_attention", fused)
+    return out
 
 
 def layer(c: Config, index: int) -> Block:

@@ -29,12 +29,15 @@ def layer(c: Config, index: int) -> Block:
         v,
         module="attn",
     )
-    x = b.add(x, b.dropout(b.conv1d_linear(mixed, "attn.c_proj", width, shard="row"), residual_dropout))
+    mixed = b.dropout(b.conv1d_linear(mixed, "attn.c_proj", width, shard="row"), residual_dropout)
+    x = b.add(x, mixed)
     b.part = "mlp"
     h = b.conv1d_linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("n_inner", default=4 * width))
     h = b.activation(h, c.text("activation_function", "gelu_new"), "mlp.act")
     h = b.dropout(b.conv1d_linear(h, "mlp.c_proj", width, shard="row"), residual_dropout)
-    return b.build(hidden=b.add(x, h))
+    x = b.add(x, h)
+    b.still_named(mixed)
+    return b.build(hidden=x)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -40,11 +40,14 @@ def layer(c: Config, index: int) -> Block:
         v,
         module="attn",
     )
-    x = b.add(x, b.dropout(b.linear(mixed, "attn.c_proj", width, bias=True, shard="row"), after))
+    mixed = b.dropout(b.linear(mixed, "attn.c_proj", width, bias=True, shard="row"), after)
+    x = b.add(x, mixed)
     b.part = "mlp"
     h = b.linear(b.layer_norm(x, "ln_2"), "mlp.c_fc", c.size("n_inner", default=4 * width), bias=True)
     h = b.activation(h, c.text("activation_function", "gelu_pytorch_tanh"), "mlp.act")
-    return b.build(hidden=b.add(x, b.dropout(b.linear(h, "mlp.c_proj", width, bias=True, shard="row"), after)))
+    x = b.add(x, b.dropout(b.linear(h, "mlp.c_proj", width, bias=True, shard="row"), after))
+    b.still_named(mixed)
+    return b.build(hidden=x)
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -7,6 +7,8 @@ from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder import alike
 from vramwise.models.layers.decoder_design import Design, HeadNorm
+from vramwise.models.operations.simple import Named
+from vramwise.records import replace
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
@@ -19,4 +21,11 @@ def blocks(c: Config) -> tuple[Block, ...]:
         qk_norm=HeadNorm("heads_first", "per_head", names) if c.flag("qk_layernorm") else None,
         rotary_share=0.25, joined=True, dropouts=(0.0, 0.0, c.number("hidden_dropout")),
     )  # fmt: skip
-    return alike(c, s)
+    return tuple(_naming_attention(block) if block.layer is not None else block for block in alike(c, s))
+
+
+def _naming_attention(block: Block) -> Block:
+    """The layer's frame names what attention took and gave until it returns (`StableLmDecoderLayer.forward`)."""
+    ends = ("input_layernorm", "self_attn.o_proj")
+    kept = tuple(op.outputs[0] for op in block.ops if op.module in ends)
+    return replace(block, ops=(*block.ops, Named(inputs=kept)))

@@ -22,11 +22,13 @@ def _eager_bloom(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) 
     batch, heads, s, _ = q.shape
     q, k, v = (tape.reshape(x, batch * heads, x.shape[2], x.shape[3]) for x in (q, k, v))
     alibi = tape.new((batch * heads, 1, k.shape[1]), run.hidden_dtype, op="alibi")
-    scores = tape.baddbmm(alibi, q, tape.transpose(k, 1, 2))
-    scores = tape.add(tape.view(scores, batch, heads, s, k.shape[1]), float_mask(run))
+    unmasked = tape.baddbmm(alibi, q, tape.transpose(k, 1, 2))
+    scores = tape.add(tape.view(unmasked, batch, heads, s, k.shape[1]), float_mask(run))
     weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    run.named_by_layer.append(weights)
     mixed = tape.matmul(tape.view(weights, batch * heads, s, k.shape[1]), v)
+    tape.record("locals", [unmasked, scores], [])  # names of the function, until it returns
     return tape.transpose(tape.view(mixed, batch, heads, s, v.shape[-1]), 1, 2)
 
 
@@ -53,6 +55,7 @@ def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
     scores = tape.masked_fill(tape.add(scores, alibi), run.tables["mpt"][0])
     weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    run.named_by_layer.append(weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
@@ -121,6 +124,7 @@ def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tenso
     tape = run.tape
     weights = tape.to(tape.softmax(tape.add(scores, float_mask(run))), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    run.named_by_layer.append(weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 

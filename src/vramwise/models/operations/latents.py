@@ -13,18 +13,6 @@ from vramwise.models.lowering import Lowering, lowering
 from vramwise.records import record
 
 
-class Named(Operation):
-    """Values that a Python frame still has names for."""
-
-    __slots__ = ()
-
-
-@lowering(Named)
-def named(run: Lowering, op: Named, *values: Tensor) -> tuple[Tensor, ...]:
-    run.tape.record("locals", values, [])
-    return ()
-
-
 @record(kw_only=True, eq=False)
 class MapConvolution(Operation):
     """`nn.Conv2d` or `nn.Conv3d`: a stride and a padding for each of its dimensions."""

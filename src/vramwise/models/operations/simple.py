@@ -16,15 +16,16 @@ class Embedding(Operation):
     ids: str
     buffer_rows: int | None = None
 
+    @property
+    def embeds_tokens(self) -> bool:
+        return self.ids == "input_ids"
+
 
 @lowering(Embedding)
 def embedding(run: Lowering, op: Embedding) -> Tensor:
     (weight,) = run.parameters_of(op)
     ids = input_tensor(run, op.ids, op.buffer_rows)
-    embedded = with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
-    if run.execution.inputs_require_grad and op.ids == "input_ids" and not embedded.requires_grad:
-        return run.tape.wanted(embedded)
-    return embedded
+    return with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
 
 
 class Hold(Operation):
@@ -35,6 +36,18 @@ class Hold(Operation):
 def hold(run: Lowering, op: Hold, x: Tensor) -> Tensor:
     """Parameters that a module owns and that others use under another name."""
     return x
+
+
+class Named(Operation):
+    """Values that a Python frame still has names for."""
+
+    __slots__ = ()
+
+
+@lowering(Named)
+def named(run: Lowering, op: Named, *values: Tensor) -> tuple[Tensor, ...]:
+    run.tape.record("locals", values, [])
+    return ()
 
 
 class Linear(Operation):

@@ -56,7 +56,12 @@ def named_by_frames(run: BlockRun) -> list[Storage]:
         for tensor in node.inputs
         if tensor.storage in made_before
     ]
-    return last[:1]
+    if last:
+        return last[:1]
+    # No norm stands between the layers and the head: what they hand over.
+    incoming = {tensor.storage for tensor in run.incoming}
+    read = [t.storage for node in run.nodes if node.module in head for t in node.inputs if t.storage in incoming]
+    return read[:1]
 
 
 Streams = tuple[tuple[str, ...], tuple[str, ...]]
