@@ -7,6 +7,7 @@ transformers 5.23; a kernel library in the `Execution` has its own for some (`ov
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -66,8 +67,8 @@ class Lowering:
     `hidden_dtype`: that of the embeddings, which masks take. `windows_reached`, `chunks_filled`, `one_behind_chunks`:
     see `step.Structure`. `overrides`: what kernel libraries run for operations of the block. `windows`: (how many,
     patches in each) into which a tower divides its patches. `stand_ins`: by a parameter's name, tensors of other shapes
-    that a framework's own layers have for it. `named_by_layer`: what attention returns beside its output, which the
-    layer's frame names until it returns.
+    that a framework's own layers have for it. `named_in`: tensors beside operations' outputs that the frames of the
+    block's modules name until they return, those of the layer's own frame under the empty name.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Lowering:
         self.overrides: Mapping[type[Operation], Override] = {}
         self.images_see_each_other: Literal["", "windows", "all"] = ""
         self.windows: tuple[tuple[int, int], ...] = ()
-        self.named_by_layer: list[Tensor] = []
+        self.named_in: defaultdict[str, list[Tensor]] = defaultdict(list)
 
     def run(self, block: Block) -> None:
         """Runs a block: reads its streams, replaces those that it hands on."""
@@ -117,9 +118,8 @@ class Lowering:
                 values[value.id] = result
         for name, value in block.outputs.items():
             self.streams[name] = values[value.id]
-        if self.named_by_layer:
-            self.tape.record("locals", self.named_by_layer, [])
-            self.named_by_layer = []
+        if named := self.named_in.pop("", None):
+            self.tape.record("locals", named, [])
 
     def _last_of_embedding(self, block: Block) -> Operation | None:
         """What makes the tokens' embedding where that is to want a gradient: the module may scale what it looks up."""

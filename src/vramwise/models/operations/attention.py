@@ -334,7 +334,7 @@ def eager_attention(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Te
     else:
         weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
-    run.named_by_layer.append(weights)
+    run.named_in[""].append(weights)
     out = tape.transpose(tape.matmul(weights, v), 1, 2)
     return tape.contiguous(out) if op.style is LLAMA else out
 

@@ -26,9 +26,9 @@ def _eager_bloom(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) 
     scores = tape.add(tape.view(unmasked, batch, heads, s, k.shape[1]), float_mask(run))
     weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
-    run.named_by_layer.append(weights)
+    run.named_in[""].append(weights)
     mixed = tape.matmul(tape.view(weights, batch * heads, s, k.shape[1]), v)
-    tape.record("locals", [unmasked, scores], [])  # names of the function, until it returns
+    run.named_in[op.module] += [unmasked, scores]
     return tape.transpose(tape.view(mixed, batch, heads, s, v.shape[-1]), 1, 2)
 
 
@@ -55,7 +55,7 @@ def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
     scores = tape.masked_fill(tape.add(scores, alibi), run.tables["mpt"][0])
     weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
-    run.named_by_layer.append(weights)
+    run.named_in[""].append(weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
@@ -124,7 +124,7 @@ def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tenso
     tape = run.tape
     weights = tape.to(tape.softmax(tape.add(scores, float_mask(run))), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
-    run.named_by_layer.append(weights)
+    run.named_in[""].append(weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 

@@ -46,7 +46,7 @@ class Named(Operation):
 
 @lowering(Named)
 def named(run: Lowering, op: Named, *values: Tensor) -> tuple[Tensor, ...]:
-    run.tape.record("locals", values, [])
+    run.tape.record("locals", [*values, *run.named_in.pop(op.module, ())], [])
     return ()
 
 

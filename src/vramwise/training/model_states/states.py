@@ -269,10 +269,10 @@ def _held(tensor: TrainedTensor, base: Parameter, train: ResolvedTrain, placemen
     )
 
 
-def _buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
-    """The large tensors that modules of a rank's stage register beside their parameters; nothing cuts them."""
+def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> list[int]:
+    """Of each large tensor that modules of a rank's stage register beside their parameters; nothing cuts them."""
     held = [one for one in model.buffers if placement.holds_layer(one.layer, first=True)]
-    return sum(rounded(prod(one.shape) * width(one.dtype or train.param_dtype)) for one in held)
+    return [rounded(prod(one.shape) * width(one.dtype or train.param_dtype)) for one in held]
 
 
 @lru_cache(maxsize=4096)
@@ -297,7 +297,7 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         transient = transient * at_once // max(1, here.numel)
     return ModelStates(
         weights=sum(one.weights * count for one, count in counted), frozen_weights=frozen,
-        buffers=_buffer_bytes(model, train, placement),
+        buffers=sum(buffer_bytes(model, train, placement)),
         adapter_weights=sum(one.adapter_weights * count for one, count in counted), copies_8_bit=copies,
         gradients=sum(one.gradients * count for one, count in counted),
         master=sum(one.master * count for one, count in counted),

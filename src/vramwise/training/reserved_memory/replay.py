@@ -31,7 +31,7 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.wrapping import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
-from vramwise.training.model_states.states import quantizer, stored, trained_tensors
+from vramwise.training.model_states.states import buffer_bytes, quantizer, stored, trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import (
     autocasts,
@@ -206,7 +206,7 @@ class _Replay:
             if parameter.tied_to is None:
                 frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), self.train, rule))
                 self.memory.some(trained.get(parameter.name, frozen))
-        self.memory.some(*added)
+        self.memory.some(*added, *buffer_bytes(self.model, self.train, placement))
         self.around.prepare()
 
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
@@ -256,8 +256,9 @@ class _Replay:
                 self._bind(streams, "last hidden", held, is_new=held not in came)
             tables.append(table)
             self.around.after_forward(index)
-        self.memory.drop_all(casts)  # autocast ends before accelerate copies what it returns
-        self.memory.drop_all((*self._outputs_in_fp32(), *cached, *streams.values()))
+        logits = [streams.pop("logits")] if "logits" in streams else []
+        self.memory.drop_all((*casts, *streams.values()))  # autocast ends and frames return before accelerate copies
+        self.memory.drop_all((*self._outputs_in_fp32(), *cached, *logits))
         self.around.forward_over()
         return tables
 

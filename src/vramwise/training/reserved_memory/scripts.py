@@ -81,7 +81,7 @@ class _Writer:
         return [(script.place(what), RELEASED if size is None else self.size(size)) for what, size in events]
 
     def script(self, run: BlockRun, part: Parts, streams: Streams, last: frozenset[Storage]) -> Script:
-        saved = [storage for storage, _ in run.saved if storage.kind != "input"]
+        saved = [storage for storage, _ in run.saved if storage.kind not in ("input", "registered")]
         dequantized = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
         own = [storage for storage in saved if storage not in dequantized]
         ignored = dequantized | _of_the_batch(run)
@@ -93,6 +93,7 @@ class _Writer:
         script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
         cached = cached_by_outputs(run, self.train, self.model.config.model_type)
         returned, casts = named_by_frames(run), cached_casts(run, own) if script.checkpointed else []
+        last -= set(returned)  # what is received and named until forward returns is not given up
         walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=[*returned, *casts])
         script.forward = self.lines(script, walk.events)
         script.returned = [script.place(storage) for storage in returned]
