@@ -63,6 +63,7 @@ OTHERWISE: tuple[tuple[str, dict[str, Any], Execution], ...] = (
     ("clip", {}, Execution(param_dtype="fp32", autocast="bf16")),
     ("deberta-v2", {"conv_kernel_size": 3}, Execution()),
     ("llama", {"hidden_act": "mish"}, Execution()),
+    ("llama", {}, Execution(lora=Lora(8, frozenset({"q_proj"})), inputs_require_grad=True)),
     ("minimax", {"block_size": 32}, Execution()),
     ("nemotron", {}, Execution(param_dtype="fp32", autocast="bf16")),
     ("olmoe", {"clip_qkv": 8.0}, Execution()),
