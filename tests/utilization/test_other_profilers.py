@@ -13,7 +13,7 @@ from vramwise.errors import SourceError
 from vramwise.utilization.profiler.analysis import analyse
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
-from vramwise.utilization.profiler.memory_points import memory_points
+from vramwise.utilization.profiler.memory_points import read_with_memory
 
 
 def figures(path):
@@ -72,7 +72,7 @@ def test_the_command_and_the_page_read_them(tmp_path, capsys):
     path = made_others.nsys(tmp_path / "a.sqlite")
     assert main(["profile", str(tmp_path)]) == 0
     assert "NVIDIA H100 80GB HBM3" in capsys.readouterr().out
-    assert memory_points(trace_files([str(path)])[0]) == []
+    assert read_with_memory(trace_files([str(path)])[0])[1] == []
 
 
 def test_whole_graphs_count(tmp_path):

@@ -148,14 +148,23 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def hundred() -> list[dict[str, Any]]:
-    """A hundred of the frozen scenarios, of every task, of the model that most of them are about."""
+    """A hundred of the frozen scenarios: of every task, engine and framework in turn, each of another model."""
     lines = (Path(__file__).parents[1] / "frozen" / "scenarios.jsonl").read_text("utf-8").splitlines()
-    asked, chosen = [json.loads(line)["scenario"] for line in lines], []
-    for task, count in {"serve": 65, "generate": 20, "train": 14, "load": 1}.items():
-        found = [one for one in asked if (one["model"], one["task"]) == ("01-ai/Yi-34B", task)]
-        chosen += found[:: len(found) // count][:count]
-    assert len(chosen) == 100
-    return chosen
+    kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for scenario in (json.loads(line)["scenario"] for line in lines):
+        own = scenario.get(scenario["task"], {})
+        kinds.setdefault((scenario["task"], own.get("engine") or own.get("framework") or ""), []).append(scenario)
+    chosen: list[dict[str, Any]] = []
+    models: set[str] = set()
+    while len(chosen) < 100:
+        for left in filter(None, kinds.values()):
+            new = next((one for one in left if json.dumps(one["model"]) not in models), left[0])
+            left.remove(new)
+            models.add(json.dumps(new["model"]))
+            chosen.append(new)
+    assert len(kinds) > 20
+    assert len(models) > 60
+    return chosen[:100]
 
 
 @pytest.fixture(scope="session")

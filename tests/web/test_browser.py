@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
+from vramwise.cli.main import main
 from vramwise.web.api import answer_text
 from vramwise.web.static import write_static
+
+sys.path.insert(0, str(Path(__file__).parent))
+from given_files import TRACE
 
 RUNTIME = os.environ.get("VRAMWISE_PYODIDE")
 PATIENCE_MS = 600_000
@@ -27,8 +33,8 @@ ASK_ALL = """
     if ("id" in data) answers[data.id] = data.text;
     if (answers.filter((one) => one !== undefined).length === questions.length) done(answers);
   };
-  questions.forEach(([name, body, file], id) => {
-    const bytes = file === undefined ? {} : {file: "run.log", bytes: new TextEncoder().encode(file).buffer};
+  questions.forEach(([name, body, file, text], id) => {
+    const bytes = file === undefined ? {} : {file, bytes: new TextEncoder().encode(text).buffer};
     worker.postMessage({id, name, body, ...bytes});
   });
 })
@@ -55,18 +61,33 @@ def site(tmp_path_factory):
     server.server_close()
 
 
-def test_the_browser_gives_the_same_bytes_and_asks_nobody_else(site, chromium, hundred):
+@pytest.fixture
+def asked_of(site, chromium):
+    """Asks the worker questions `[name, body, file, its text]`, all at once; its answers, and the hosts asked."""
+    page = chromium.new_page()
+    hosts = set()
+    page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{site}worker.js")
+    yield lambda questions: page.evaluate(ASK_ALL, questions)
+    page.close()
+    assert hosts == {site.split("/")[2]}
+
+
+def test_the_browser_gives_the_same_bytes_and_asks_nobody_else(asked_of, hundred):
     message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     asked = [["estimate", scenario] for scenario in hundred] + [["models", {"query": "qwen3"}], ["keys", {}]]
-    page = chromium.new_page()
-    try:
-        hosts = set()
-        page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
-        page.set_default_timeout(PATIENCE_MS)
-        page.goto(f"{site}worker.js")
-        found = page.evaluate(ASK_ALL, [*asked, ["read", {}, message]])
-    finally:
-        page.close()
+    found = asked_of([*asked, ["read", {}, "run.log", message]])
     assert found[:-1] == [answer_text(name, json.dumps(body)) for name, body in asked]
     assert json.loads(found[-1])["kind"] == "oom"
-    assert hosts == {site.split("/")[2]}
+
+
+def test_a_trace_has_the_bytes_of_the_command_without_numpy(asked_of, tmp_path, capsys):
+    (tmp_path / "rank0.pt.trace.json").write_bytes(TRACE)
+    assert main(["profile", str(tmp_path / "rank0.pt.trace.json"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out.replace(f"{tmp_path}/", ""))
+    text = TRACE.decode()
+    profile, read = asked_of([[name, {}, "rank0.pt.trace.json", text] for name in ("profile", "read")])
+    assert profile == json.dumps(told) + "\n"
+    assert json.dumps(json.loads(read)["report"]) == json.dumps(told)
+    assert json.loads(read)["picture"].startswith("<svg")

@@ -77,10 +77,7 @@ def test_every_kind_of_file_is_read(page: Any, base: str, tmp_path: Path, gguf_h
         page.set_input_files("#file", tmp_path / name)
         page.wait_for_selector(".report h3, .report .error")
         assert page.inner_text(".report").startswith(f"{name} · {kind}"), page.inner_text(".report")
-        if kind == "profiler trace" and page.get_attribute("html", "data-back-end") == "browser":
-            assert "need NumPy" in page.inner_text(".report")  # said, not left empty
-        else:
-            assert page.locator(".report [data-value]").count() > 0, name
+        assert page.locator(".report [data-value]").count() > 0, name
 
 
 def test_the_page_of_the_api_lists_all_and_asks_for_one(page: Any, running: str) -> None:

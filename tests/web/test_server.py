@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
 import os
@@ -12,10 +13,15 @@ import sys
 import threading
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from vramwise.cli.main import main
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "utilization")]
+import made_others
+from given_files import TRACE
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -292,3 +298,14 @@ def test_the_page_of_the_api_asks_nobody_else(server):
         assert status == 200
         assert b"http://" not in content
         assert b"https://" not in content
+
+
+@pytest.mark.parametrize("name", ["a.sqlite", "a.xplane.pb", "a.et", "a.json.gz"])
+def test_a_trace_of_every_profiler_is_read_where_no_other_file_can_be(server, tmp_path, name):
+    made = {"a.xplane.pb": made_others.xspace, "a.et": made_others.chakra, "a.json.gz": lambda: gzip.compress(TRACE)}
+    content = made[name]() if name in made else made_others.nsys(tmp_path / name).read_bytes()
+    sent = {"Content_Type": "application/octet-stream"}
+    status, _, told = server.ask("POST", f"/api/v1/read?name={name}", content, **sent)
+    assert status == 200, told
+    assert json.loads(told)["kind"] == "trace"
+    assert json.loads(told)["report"]["ranks"]

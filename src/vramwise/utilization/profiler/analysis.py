@@ -153,7 +153,7 @@ def _sum(times: dict[str, tuple[int, int]]) -> int:
 
 def _time_by_name(recording: Recording, events: GpuEvents, chosen: Any) -> dict[str, tuple[int, int]]:
     """Summed nanoseconds and number of the chosen events by name."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     names, durations = events.name[chosen], events.duration[chosen]
     counts = np.bincount(names, minlength=len(recording.names))
@@ -163,7 +163,7 @@ def _time_by_name(recording: Recording, events: GpuEvents, chosen: Any) -> dict[
 
 
 def _own_classes(recording: Recording, events: GpuEvents) -> Integers:
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     return np.array([own_class(name) for name in recording.names], dtype=np.int64)[events.name]
 

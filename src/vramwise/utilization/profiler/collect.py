@@ -68,12 +68,9 @@ class _Columns:
 
     def arrays(self) -> list[Any]:
         """Each column by itself; the rows are gone then, so that a trace is not held twice."""
-        import numpy as np
+        from vramwise.utilization.profiler.columns import np
 
-        cells = np.frombuffer(self.cells or array("q", [0] * self.count), dtype=np.int64).reshape(-1, self.count)
-        cells = cells[: len(self)]
-        columns = [np.ascontiguousarray(cells[:, i]) for i in range(self.count)]
-        del cells
+        columns = [np.array(self.cells[i :: self.count], dtype=np.int64) for i in range(self.count)]
         self.cells = array("q")
         self.append = self.cells.extend
         return columns
@@ -88,11 +85,11 @@ class TakesMemory(Protocol):
 class Collector:
     """Takes events one batch after the other; `recording` is what they amount to.
 
-    `memory_of`: what takes the memory events of a device, of which there is one for each.
+    `memory_of`: what takes the memory events of a device too, of which there is one for each.
     """
 
     def __init__(self, memory_of: Callable[[str], TakesMemory] | None = None) -> None:
-        self._memory_of: Callable[[str], TakesMemory] = memory_of or self._folded
+        self._memory_of = memory_of
         self._folds: list[MemoryFold] = []
         self._names: dict[str, int] = {}
         self._gpu = _Columns(len(GPU_COLUMNS))
@@ -101,7 +98,7 @@ class Collector:
         self._products = _Columns(2)
         self._steps: list[StepMark] = []
         self._collectives: list[CollectiveRecord] = []
-        self._memory: dict[str, TakesMemory] = {}
+        self._memory: dict[str, tuple[TakesMemory, ...]] = {}
         self._whole = True
         self._left_out: dict[str, int] = {}
 
@@ -129,7 +126,7 @@ class Collector:
 
     def recording(self, stream: EventStream | RowStream) -> Recording:
         """Everything that was taken, with the document's header."""
-        import numpy as np
+        from vramwise.utilization.profiler.columns import np
 
         whole = dict(zip(GPU_COLUMNS, self._gpu.arrays(), strict=True))
         gpu = GpuEvents(**whole, blocks_per_sm=np.array(self._per_sm), occupancy_pct=np.array(self._occupancy))
@@ -210,13 +207,14 @@ class Collector:
             return  # no time, or the host's memory
         device = f"GPU {_whole(args.memory_device)}"
         if device not in self._memory:
-            self._memory[device] = self._memory_of(device)
+            self._memory[device] = self._takers(device)
         totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
-        self._memory[device].add(nanoseconds(start), _signed(args.memory_bytes), *totals)
+        for one in self._memory[device]:
+            one.add(nanoseconds(start), _signed(args.memory_bytes), *totals)
 
-    def _folded(self, device: str) -> MemoryFold:
+    def _takers(self, device: str) -> tuple[TakesMemory, ...]:
         self._folds.append(MemoryFold(device))
-        return self._folds[-1]
+        return (self._folds[-1],) if self._memory_of is None else (self._folds[-1], self._memory_of(device))
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         start, duration = event.ts, event.dur
@@ -244,12 +242,14 @@ class Collector:
         return self._names.setdefault(name or "", len(self._names))
 
 
-def read_trace(file: TraceFile, *, partial: bool = False) -> Recording:
+def read_trace(
+    file: TraceFile, *, partial: bool = False, memory_of: Callable[[str], TakesMemory] | None = None
+) -> Recording:
     """One trace in one pass. Raises SourceError for what cannot be read or is no trace.
 
-    `partial` takes what a truncated file holds.
+    `partial` takes what a truncated file holds; `memory_of` is the Collector's.
     """
-    collector = Collector()
+    collector = Collector(memory_of)
     stream = stream_of(file, partial=partial)
     try:
         for batch in stream.batches():

@@ -75,7 +75,7 @@ class Collective(NamedTuple):
 
 def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
     """Communication kernels in the order in which they started. `events` are the recording's own, all of them."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     facts = {record.row: record for record in recording.collectives}
     communicates = np.array([kernel(name).communicates for name in recording.names] or [False])
@@ -114,7 +114,7 @@ def collective_table(found: Iterable[Collective], compute: intervals.Spans, span
 
 
 def _shares(members: list[Collective], compute: intervals.Spans, span: int) -> dict[str, Any]:
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     start = np.array([one.start for one in members], dtype=np.int64)
     running = intervals.union(start, start + np.array([one.duration for one in members], dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Names for columns of numbers, for type checking: at run time NumPy is imported where it is used."""
+"""Columns of numbers: NumPy where it is installed, else what stands in for it. Imported where one works with them."""
 
 from __future__ import annotations
 
@@ -10,3 +10,10 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
     Floats = NDArray[np.float64]
+else:
+    try:
+        import numpy as np
+    except ImportError:
+        from vramwise.utilization.profiler import plain_columns as np
+
+__all__ = ["np"]

@@ -111,7 +111,7 @@ def decompose(events: GpuEvents, classes: Integers) -> Decomposition:
 
 def classes_by_name(recording: Recording, events: GpuEvents) -> Integers:
     """`named_class` of each event."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     return np.array([named_class(name) for name in recording.names] or [COMPUTE], dtype=np.int64)[events.name]
 

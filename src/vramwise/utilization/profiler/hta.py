@@ -99,7 +99,7 @@ def rounded_up(times: Integers) -> Integers:
 
 def hta_classes(recording: Recording, events: GpuEvents) -> Integers:
     """The class of each event by HTA's names."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     kinds = []
     for name in recording.names:
@@ -111,7 +111,7 @@ def hta_classes(recording: Recording, events: GpuEvents) -> Integers:
 
 def _overlap(comm: intervals.Spans, compute: intervals.Spans) -> int:
     """Time in which exactly one of each runs, swept over starts and ends: intervals of negative length subtract."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     times = np.concatenate([*comm, *compute])
     ones, twos = np.ones(len(comm[0]), dtype=np.int64), np.full(len(compute[0]), 2, dtype=np.int64)

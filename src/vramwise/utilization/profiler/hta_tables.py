@@ -47,7 +47,7 @@ def hta_tables(recording: Recording) -> dict[str, object] | None:
 
 def _kernel_types(classes: Integers, start: Integers, end: Integers) -> list[dict[str, object]]:
     """Time in which exactly the types of a name ran, the longest first, and its share of the time in which any ran."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     times, changes = [], []
     for place, (which, _) in enumerate(_TYPES):
@@ -78,7 +78,7 @@ def _idle_times(
     host_wait: the call that launched it came after the end before it; kernel_wait: else, and the gap is short. Events
     that overlap on one stream count as a negative gap, as they do there.
     """
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     launched = launch_times(events, recording.calls)
     launched = np.where(launched == ABSENT, ABSENT, rounded_up(launched) if rounding else launched)

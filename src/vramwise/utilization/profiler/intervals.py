@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def union(start: Integers, end: Integers) -> Spans:
     """The intervals that cover the same time without overlapping; intervals that touch are joined."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     order = np.argsort(start, kind="stable")
     starts, ends = start[order], np.maximum.accumulate(end[order]) if len(end) else end
@@ -37,7 +37,7 @@ def intersection(one: Spans, other: Spans) -> int:
 
 def joined(*unions: Spans) -> Spans:
     """The union of unions."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     return union(np.concatenate([starts for starts, _ in unions]), np.concatenate([ends for _, ends in unions]))
 
@@ -50,7 +50,7 @@ def gaps(spans: Spans) -> Spans:
 
 def clipped_to(spans: Spans, start: int, end: int) -> Spans:
     """What of a union lies within a window."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     starts, ends = np.clip(spans[0], start, end), np.clip(spans[1], start, end)
     kept = ends > starts

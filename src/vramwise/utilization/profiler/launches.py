@@ -37,7 +37,7 @@ class IdleCauses(NamedTuple):
 
 def launch_times(events: GpuEvents, calls: CpuCalls) -> Integers:
     """When the CPU began the call that launched each event; ABSENT where the trace has none."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     if not len(calls.correlation):
         return np.full(len(events), ABSENT, dtype=np.int64)
@@ -48,14 +48,14 @@ def launch_times(events: GpuEvents, calls: CpuCalls) -> Integers:
 
 def among(values: Integers, known: Integers) -> Any:
     """Which of `values` occur in `known`. (NumPy's own isin imports its masked arrays, a tenth of a short run.)"""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     return _places(values, np.sort(known))[1] if len(known) else np.zeros(len(values), dtype=bool)
 
 
 def _places(values: Integers, ordered: Integers) -> tuple[Any, Any]:
     """Where each value would stand in a sorted column that is not empty, and whether it stands there."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     place = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
     return place, ordered[place] == values
@@ -79,7 +79,7 @@ class Gaps(NamedTuple):
 
 def idle_gaps(events: GpuEvents, launched: Integers) -> Gaps:
     """Every gap in which no GPU event ran, by the event that ended it."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     begins, ends = intervals.gaps(intervals.union(events.start, events.end))
     order = np.argsort(events.start, kind="stable")

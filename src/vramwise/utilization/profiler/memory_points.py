@@ -1,12 +1,12 @@
-"""Every memory event of a trace as plain columns, read with the standard library alone: what a timeline shows."""
+"""Every memory event of a trace as plain columns: what a timeline shows."""
 
 from __future__ import annotations
 
 from array import array
 
-from vramwise.utilization.profiler.collect import Collector
+from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import TraceFile
-from vramwise.utilization.profiler.stream import stream_of
+from vramwise.utilization.profiler.recording import Recording
 
 MOST_POINTS = 5_000_000
 
@@ -29,10 +29,8 @@ class MemoryPoints:
         self.reserved.append(max(0, reserved_bytes))
 
 
-def memory_points(file: TraceFile, *, partial: bool = False) -> list[MemoryPoints]:
-    """The memory events of a trace by device. Raises SourceError for what is no trace."""
+def read_with_memory(file: TraceFile, *, partial: bool = False) -> tuple[Recording, list[MemoryPoints]]:
+    """A trace and its memory events by device, in one pass. Raises SourceError for what is no trace."""
     found: dict[str, MemoryPoints] = {}
-    collector = Collector(lambda device: found.setdefault(device, MemoryPoints(device)))
-    for batch in stream_of(file, partial=partial).batches():
-        collector.take(batch)
-    return list(found.values())
+    recording = read_trace(file, partial=partial, memory_of=lambda name: found.setdefault(name, MemoryPoints(name)))
+    return recording, list(found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Integers
@@ -62,7 +62,7 @@ class MemoryFold:
         self._reserved: Totals | None = None
         self._origin = 0
         self._width = FIRST_BIN_NS
-        self._bins: Any = None
+        self._bins: list[Integers] | None = None
 
     def add(self, time: int, change_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
         """One event: when (ns), and totals after it, negative where the trace states none."""
@@ -74,6 +74,7 @@ class MemoryFold:
         """Everything that was added."""
         if self._pending:
             self._fold()
+        assert self._bins is not None  # a fold is made for its first event
         index, low, high, last, reserved = self._bins
         start = index * self._width + self._origin
         relative = bool(self._relative)
@@ -81,12 +82,11 @@ class MemoryFold:
                               start, low, high, last, reserved)  # fmt: skip
 
     def _fold(self) -> None:
-        import numpy as np
+        from vramwise.utilization.profiler.columns import np
 
-        rows = np.array(self._pending, dtype=np.int64).reshape(-1, _CELLS)
+        time, change, allocated, reserved = (np.array(self._pending[i::_CELLS], dtype=np.int64) for i in range(_CELLS))
         self._pending = array("q")
-        self._events += len(rows)
-        time, change, allocated, reserved = (np.ascontiguousarray(rows[:, i]) for i in range(_CELLS))
+        self._events += len(time)
         if self._relative is None:
             self._relative, self._origin = not (allocated >= 0).any(), int(time[0])
         if self._relative:
@@ -98,31 +98,30 @@ class MemoryFold:
         self._allocated = _totals(self._allocated, time, allocated)
         self._reserved = _totals(self._reserved, time[reserved >= 0], reserved[reserved >= 0])
         index = (time - self._origin) // self._width
-        self._merge(np.stack([index, allocated, allocated, allocated, reserved]))
+        self._merge([index, allocated, allocated, allocated, reserved])
 
-    def _merge(self, new: Any) -> None:
+    def _merge(self, new: list[Integers]) -> None:
         """Bins and events of the same bin become one; the later ones' last counts."""
-        import numpy as np
+        from vramwise.utilization.profiler.columns import np
 
-        columns = new if self._bins is None else np.concatenate([self._bins, new], axis=1)
-        if not columns.shape[1]:
+        columns = new if self._bins is None else [np.concatenate(both) for both in zip(self._bins, new, strict=True)]
+        if not len(columns[0]):
             self._bins = columns
             return
         while int(columns[0].max()) - int(columns[0].min()) >= MOST_BINS:
-            columns[0] >>= 1
+            columns[0] = columns[0] >> 1
             self._width *= 2
-        index, low, high, last, reserved = columns[:, np.argsort(columns[0], kind="stable")]
+        order = np.argsort(columns[0], kind="stable")
+        index, low, high, last, reserved = (column[order] for column in columns)
         begins = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
         ends = np.append(begins[1:], len(index)) - 1
-        self._bins = np.stack(
-            [
-                index[begins],
-                np.minimum.reduceat(low, begins),
-                np.maximum.reduceat(high, begins),
-                last[ends],
-                np.maximum.reduceat(reserved, begins),
-            ]
-        )
+        self._bins = [
+            index[begins],
+            np.minimum.reduceat(low, begins),
+            np.maximum.reduceat(high, begins),
+            last[ends],
+            np.maximum.reduceat(reserved, begins),
+        ]
 
 
 def _totals(before: Totals | None, time: Integers, held: Integers) -> Totals | None:

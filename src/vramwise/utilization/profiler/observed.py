@@ -53,7 +53,7 @@ def step_lengths(recording: Recording) -> dict[str, int]:
 
 def observed(recording: Recording, step: str) -> Observed:
     """What a trace says of the step of this name, or of all of it where there is none of this name."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     begin, end = _window(recording, step)
     launched = launch_times(recording.gpu, recording.calls)

@@ -90,7 +90,7 @@ def _memory(device: dict[str, Any], span_us: float, top: int) -> str:
 
 def _strip(recording: Recording, top: int, width: int) -> str:
     """One lane a class, one mark a bin of the timeline, as dark as the share of the bin in which the class ran."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     events = recording.on_gpu
     classes = np.array([own_class(name) for name in recording.names], dtype=np.int64)[events.name]
@@ -113,7 +113,7 @@ def _strip(recording: Recording, top: int, width: int) -> str:
 
 def _covered(starts: Integers, ends: Integers, edges: Any) -> Any:
     """Share of each bin that a union covers."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     times = np.empty(2 * len(starts))
     times[0::2], times[1::2] = starts, ends

@@ -32,7 +32,7 @@ def step_table(
 
     An event belongs to the step in which the CPU launched it, whenever it ran.
     """
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     order = np.argsort(launched, kind="stable")
     in_order = launched[order]  # once: looking through all events for each step would take its square

@@ -7,6 +7,7 @@ figures on CUDA traces; it links launches of ROCm otherwise, so that its window 
 
 from __future__ import annotations
 
+from math import fsum
 from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler import intervals
@@ -28,7 +29,7 @@ def tensorboard_figures(recording: Recording) -> dict[str, object] | None:
     kernels whose launch is in the trace. None without
     kernels; SM efficiency and occupancy None where the trace has no such figures (ROCm).
     """
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     kernels = recording.gpu.where(recording.gpu.kind == KERNEL)
     if not len(kernels):
@@ -58,19 +59,20 @@ def _last_end(recording: Recording, marks: list[StepMark]) -> int:
 
 def _sm_time(kernels: GpuEvents, begin: int, end: int) -> float:
     """Nanoseconds of the window weighted by min(1, blocks per SM of everything that runs)."""
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     starts, ends = np.clip(kernels.start, begin, end), np.clip(kernels.end, begin, end)
     times = np.concatenate([starts, ends])
     change = np.concatenate([kernels.blocks_per_sm, -kernels.blocks_per_sm])
     order = np.argsort(times, kind="stable")
     level = np.cumsum(change[order])[:-1]
-    return float((np.diff(times[order]) * np.clip(level, 0, 1)).sum())
+    return fsum((np.diff(times[order]) * np.clip(level, 0, 1)).tolist())
 
 
 def _occupancy(kernels: GpuEvents) -> float | None:
-    import numpy as np
+    from vramwise.utilization.profiler.columns import np
 
     known = ~np.isnan(kernels.occupancy_pct)
     weight = kernels.duration[known]
-    return round(float(np.average(kernels.occupancy_pct[known], weights=weight)), 2) if weight.sum() else None
+    weights = int(weight.sum())
+    return round(fsum((kernels.occupancy_pct[known] * weight).tolist()) / weights, 2) if weights else None

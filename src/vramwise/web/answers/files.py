@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 
     from vramwise.measure import Diagnosis, Snapshot
     from vramwise.scenario import Scenario
+    from vramwise.utilization.profiler.recording import Recording
 
 FILE = ("name", "text", "base64", "path")
 LARGEST_BYTES = 256 << 20
 MOST_TOP = 1000
 _PROBE = 4096
-_GGUF, _GZIP, _ZIP = b"GGUF", b"\x1f\x8b", b"PK\x03\x04"
+_GGUF, _GZIP, _ZIP, _SQLITE = b"GGUF", b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\0"
+_OTHER_TRACES = (".xplane.pb", ".et")
+"""Traces of JAX and of Chakra, which begin with nothing of their own."""
 _SCENARIO_FILES = (".toml", ".yaml", ".yml", ".json")
 
 
@@ -65,14 +68,16 @@ def compare(body: Body) -> dict[str, Any]:
 
 
 def profile(body: Body) -> dict[str, Any]:
-    """A profiler trace, `top`, `partial`: what `vramwise profile --json` prints. Needs NumPy."""
+    """A profiler trace, `top`, `partial`: what `vramwise profile --json` prints."""
+    from vramwise.utilization.profiler.collect import read_trace
     from vramwise.utilization.profiler.files import trace_files
 
     only(body, *FILE, "top", "partial")
+    top, partial = whole_in(body, "top", 10, most=MOST_TOP), switch_in(body, "partial", False)
+    _without_threads()
     with _file(body) as path:
-        traces = trace_files([path])
-        top, partial = whole_in(body, "top", 10, most=MOST_TOP), switch_in(body, "partial", False)
-        return _named(_profiled(traces, top, partial=partial), path, body)
+        recordings = [read_trace(one, partial=partial) for one in trace_files([path])]
+        return _named(_profiled(recordings, top), path, body)
 
 
 # -- which kind it is -----------------------------------------------------------------------------------------
@@ -90,7 +95,8 @@ def _read(path: str, body: Body) -> dict[str, Any]:
     if looks_like_pickle(start) and not start.startswith((_GZIP, _ZIP)):
         found, snapshot = _diagnosed(path)
         return {"kind": "snapshot", "report": _failures(found, body, 10), "timelines": list(_lives(snapshot))}
-    if start.startswith((_GZIP, _ZIP)) or (b'"traceEvents"' in start or _is_trace(path, suffix)):
+    packed = start.startswith((_GZIP, _ZIP, _SQLITE)) or path.endswith(_OTHER_TRACES)
+    if packed or b'"traceEvents"' in start or _is_trace(path, suffix):
         return _trace(path)
     table = _table(path) if suffix in _SCENARIO_FILES else None
     if table is not None and (said := _of_table(table)) is not None:
@@ -196,39 +202,35 @@ def _loaded(model: str | dict[str, Any]) -> dict[str, Any]:
 
 
 def _trace(path: str) -> dict[str, Any]:
-    """A trace's figures, where NumPy is there, and its memory events, for which nothing is needed."""
+    """A trace's figures, its strips as a picture, and its memory events."""
     from vramwise.utilization.profiler.files import trace_files
-    from vramwise.utilization.profiler.memory_points import memory_points
+    from vramwise.utilization.profiler.memory_points import read_with_memory
+    from vramwise.utilization.profiler.picture import picture
 
-    traces = trace_files([path])
-    points = [one for trace in traces for one in memory_points(trace)]
+    _without_threads()
+    read = [read_with_memory(one) for one in trace_files([path])]
+    recordings = [recording for recording, _ in read]
+    report = _profiled(recordings, 10)
     timelines = [
         {"device": one.device, "cut": one.cut, "events": len(one.time_ns), "time_ns": _packed(one.time_ns),
          "allocated": _packed(one.allocated), "reserved": _packed(one.reserved)}
-        for one in points
+        for _, points in read for one in points
     ]  # fmt: skip
-    try:
-        return {"kind": "trace", "report": _profiled(traces, 10, partial=False), "timelines": timelines}
-    except _NoNumPy as problem:
-        return {"kind": "trace", "report": None, "why": str(problem), "timelines": timelines}
+    return {"kind": "trace", "report": report, "picture": picture(recordings, report), "timelines": timelines}
 
 
 # -- reports --------------------------------------------------------------------------------------------------
 
 
-class _NoNumPy(UsageError):
-    """The figures of a trace need NumPy, which a browser does not have."""
-
-
-def _profiled(traces: Sequence[Any], top: int, *, partial: bool) -> dict[str, Any]:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+def _profiled(recordings: Sequence[Recording], top: int) -> dict[str, Any]:
+    from vramwise.cli.profile_job import job_of
     from vramwise.utilization.profiler.analysis import analyse
-    from vramwise.utilization.profiler.collect import read_trace
 
-    try:
-        return analyse([read_trace(one, partial=partial) for one in traces], top=top)
-    except ImportError:
-        raise _NoNumPy("the figures of a trace need NumPy: vramwise profile, or vramwise web on a machine") from None
+    return {**analyse(recordings, top=top), "job": job_of(recordings) if len(recordings) > 1 else None}
+
+
+def _without_threads() -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
 
 
 def _diagnosed(path: str) -> tuple[list[Diagnosis], Snapshot | None]:

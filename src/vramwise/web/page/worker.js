@@ -90,12 +90,12 @@ async function fetched(address, what) {
 }
 
 const START = `
-import os, shutil, sys
+import os, shutil, sys, tempfile
 sys.path.insert(0, "/package")
 sys.dont_write_bytecode = True
 os.environ["VRAMWISE_CACHE"] = "/cache"
-os.environ["TMPDIR"] = "/uploads"
 os.makedirs("/uploads", exist_ok=True)
+tempfile.tempdir = "/uploads"  # unpacking has asked for the folder already, so that TMPDIR comes too late
 from vramwise.files import stay_within
 stay_within(["/uploads"])
 from vramwise.web.api import answer_text

@@ -38,9 +38,11 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        import sqlite3
-
         self.name = clipped(str(path), 200)
+        try:
+            import sqlite3
+        except ImportError:  # as in a browser
+            raise SourceError(f"{self.name}: read with SQLite, which is not here: vramwise profile reads it") from None
         self._steps = STEPS_A_BYTE * path.stat().st_size + FREE_STEPS
         self._damaged = sqlite3.Error
         self._refuse_truncated(path)

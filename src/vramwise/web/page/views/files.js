@@ -7,6 +7,7 @@ import { interval, isBytes, number, quantityText, signedPercent, sizeText } from
 import { named, sentence, t } from "../i18n.js";
 import { setScenario, state } from "../state.js";
 import { timeline, unpacked } from "../timeline.js";
+import { trace } from "./trace.js";
 
 const LONGEST_HEAD = 32 * 2 ** 20; // of a GGUF file: vocabularies of 256,000 tokens with their merges take about 12 MiB
 let last = null;
@@ -73,7 +74,7 @@ const KINDS = {
   oom: (answer) => failures(answer.report),
   snapshot: (answer) => failures(answer.report),
   log: (answer) => [said(answer.report), raw(answer.report)],
-  trace: (answer) => [answer.report ? ranks(answer.report) : h("p", { lang: "en" }, answer.why), answer.report ? raw(answer.report) : null],
+  trace: (answer) => [trace(answer), raw(answer.report)],
   config: (answer) => answer.programs.map((one, i) => program(one, `programs.${i}.report`)),
   scenario: (answer) => program({ name: "", scenario: answer.scenario, notes: [], report: answer.report }, "report"),
   model: (answer) => [quantities(answer.report, "report"), h("button", { type: "button", onclick: () => setScenario({ ...state.scenario, model: answer.model }) }, t("files.use_model"))],
@@ -114,14 +115,6 @@ function said(report) {
     h("div", { class: "scroll" }, h("table", { class: "list" }, h("thead", {}, h("tr", {}, ["quantity", "measured", "estimated", "error"].map((one) => h("th", { scope: "col" }, t(`right.${one}`))))),
       h("tbody", {}, report.rows.map(line)))),
     h("button", { type: "button", onclick: () => setScenario(report.scenario) }, t("files.use"))];
-}
-
-function ranks(report) {
-  const keys = ["compute_pct", "exposed_comm_pct_of_span", "exposed_memory_pct_of_span", "idle_pct"];
-  return Object.entries(report.ranks).map(([rank, one]) => h("article", {}, h("h4", {}, t("files.rank", { rank }), one.gpu ? ` · ${one.gpu}` : ""),
-    h("dl", { class: "counters" }, keys.map((key) => h("div", {}, h("dt", {}, t(`trace.${key}`)), h("dd", {}, number(`report.ranks.${rank}.all_events.${key}`, one.all_events[key], `${one.all_events[key].toFixed(1)} %`))))),
-    h("div", { class: "scroll" }, h("table", { class: "list" }, h("tbody", {}, (one.kernels ?? []).slice(0, 10).map((kernel, i) => h("tr", {}, h("th", { scope: "row", class: "kernel" }, kernel.name),
-      h("td", {}, number(`report.ranks.${rank}.kernels.${i}.sum_us`, kernel.sum_us, `${(kernel.sum_us / 1000).toFixed(2)} ms`)), h("td", {}, `${kernel.pct} %`))))))));
 }
 
 const raw = (report) => h("details", { class: "raw" }, h("summary", {}, "JSON"), h("pre", { tabindex: 0 }, JSON.stringify(report, null, 2)));

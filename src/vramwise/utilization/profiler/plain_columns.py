@@ -1,0 +1,255 @@
+"""What the figures of a trace ask of NumPy, on Python's own lists: for a browser, where NumPy is not.
+
+Functions and methods have NumPy's names and give its numbers: whole numbers exactly, doubles added up in its order.
+One dimension alone; a `dtype` says nothing, as a list takes any number.
+"""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, chain, compress, repeat
+from typing import Any
+
+int64, float64 = int, float
+
+
+class Column:
+    """Numbers, or truth values, one behind the other; `values` is the list."""
+
+    __slots__ = ("values",)
+    __hash__ = None  # type: ignore[assignment]  # as of an array: `==` compares number by number
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        self.values = list(values)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.values)
+
+    def __getitem__(self, key: Any) -> Any:
+        """One number, a part, those that a mask chooses, or those at the places of another column."""
+        if isinstance(key, Column):
+            if key.values and type(key.values[0]) is bool:
+                return Column(compress(self.values, key.values))
+            return Column(map(self.values.__getitem__, key.values))
+        return Column(self.values[key]) if isinstance(key, slice) else self.values[key]
+
+    def __setitem__(self, key: slice, value: Iterable[Any]) -> None:
+        self.values[key] = list(value)
+
+    def _with(self, other: Any, of_two: Callable[[Any, Any], Any]) -> Column:
+        return Column(map(of_two, self.values, _numbers(other)))
+
+    def __add__(self, other: Any) -> Column:
+        return self._with(other, operator.add)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Column:
+        return self._with(other, operator.sub)
+
+    def __mul__(self, other: Any) -> Column:
+        return self._with(other, operator.mul)
+
+    def __floordiv__(self, other: Any) -> Column:
+        return self._with(other, operator.floordiv)
+
+    def __truediv__(self, other: Any) -> Column:
+        return self._with(other, lambda one, by: float(one) / by)
+
+    def __rshift__(self, other: Any) -> Column:
+        return self._with(other, operator.rshift)
+
+    def __and__(self, other: Any) -> Column:
+        return self._with(other, operator.and_)
+
+    def __or__(self, other: Any) -> Column:
+        return self._with(other, operator.or_)
+
+    def __eq__(self, other: object) -> Any:
+        return self._with(other, operator.eq)
+
+    def __ne__(self, other: object) -> Any:
+        return self._with(other, operator.ne)
+
+    def __lt__(self, other: Any) -> Column:
+        return self._with(other, operator.lt)
+
+    def __le__(self, other: Any) -> Column:
+        return self._with(other, operator.le)
+
+    def __gt__(self, other: Any) -> Column:
+        return self._with(other, operator.gt)
+
+    def __ge__(self, other: Any) -> Column:
+        return self._with(other, operator.ge)
+
+    def __neg__(self) -> Column:
+        return Column(map(operator.neg, self.values))
+
+    def __invert__(self) -> Column:
+        """Of a mask: what it does not choose."""
+        return Column(map(operator.not_, self.values))
+
+    def sum(self) -> Any:
+        """All together; the number of chosen ones of a mask."""
+        return sum(self.values)
+
+    def min(self) -> Any:
+        """The least."""
+        return min(self.values)
+
+    def max(self) -> Any:
+        """The most."""
+        return max(self.values)
+
+    def argmax(self) -> int:
+        """The place of the first of the most."""
+        return self.values.index(max(self.values))
+
+    def any(self) -> bool:
+        """Whether one holds."""
+        return any(self.values)
+
+    def tolist(self) -> list[Any]:
+        """A list of its own."""
+        return list(self.values)
+
+    def astype(self, kind: Callable[[Any], Any]) -> Column:
+        """Each as another kind of number."""
+        return Column(map(kind, self.values))
+
+
+class _Extreme:
+    """`minimum` or `maximum`."""
+
+    def __init__(self, of: Callable[..., Any]) -> None:
+        self._of = of
+
+    def __call__(self, one: Column, other: Any) -> Column:
+        return Column(map(self._of, one.values, _numbers(other)))
+
+    def accumulate(self, of: Column) -> Column:
+        """The extreme of everything up to each place."""
+        return Column(accumulate(of.values, self._of))
+
+    def reduceat(self, of: Column, begins: Column) -> Column:
+        """The extreme of each part, from one of `begins` to the next."""
+        ends = [*begins.values[1:], len(of)]
+        return Column(self._of(of.values[begin:end]) for begin, end in zip(begins, ends, strict=True))
+
+
+minimum, maximum = _Extreme(min), _Extreme(max)
+
+
+def _numbers(given: Any) -> Iterable[Any]:
+    return given.values if isinstance(given, Column) else repeat(given)
+
+
+def array(values: Iterable[Any], dtype: object = None) -> Column:
+    """A column of these."""
+    return Column(values)
+
+
+def full(count: int, value: Any, dtype: object = None) -> Column:
+    """The same number so often."""
+    return Column(repeat(value, count))
+
+
+def ones(count: int, dtype: Callable[[int], Any] = float) -> Column:
+    """Ones, or what is true."""
+    return full(count, dtype(1))
+
+
+def zeros(count: int, dtype: Callable[[int], Any] = float) -> Column:
+    """Zeros, or what is false."""
+    return full(count, dtype(0))
+
+
+empty = zeros
+
+
+def concatenate(parts: Iterable[Iterable[Any]]) -> Column:
+    """One behind the other."""
+    return Column(chain.from_iterable(parts))
+
+
+def append(of: Column, value: Any) -> Column:
+    """One more number, or another column, at the end."""
+    return Column([*of.values, *(value if isinstance(value, Column) else [value])])
+
+
+def argsort(of: Column, kind: str = "stable") -> Column:
+    """Places in ascending order; equal ones stay as they are."""
+    return Column(sorted(range(len(of)), key=of.values.__getitem__))
+
+
+def sort(of: Column) -> Column:
+    """In ascending order."""
+    return Column(sorted(of.values))
+
+
+def searchsorted(ordered: Column, values: Iterable[Any]) -> Column:
+    """The first place at which each would keep the order."""
+    return Column(bisect_left(ordered.values, one) for one in values)
+
+
+def flatnonzero(of: Column) -> Column:
+    """The places of what is not zero or false."""
+    return Column(compress(range(len(of)), of.values))
+
+
+def where(mask: Column, yes: Any, no: Any) -> Column:
+    """From the one where the mask holds, else from the other."""
+    return Column(one if holds else other for holds, one, other in zip(mask, _numbers(yes), _numbers(no), strict=False))
+
+
+def clip(of: Column, low: Any, high: Any) -> Column:
+    """Not below the one, not above the other."""
+    return Column(map(min, map(max, of.values, _numbers(low)), _numbers(high)))
+
+
+def cumsum(of: Column) -> Column:
+    """The sum of everything up to each place."""
+    return Column(accumulate(of.values))
+
+
+def diff(of: Column) -> Column:
+    """From each to the next."""
+    return Column(map(operator.sub, of.values[1:], of.values))
+
+
+def isnan(of: Column) -> Column:
+    """Which are no number."""
+    return Column(map(operator.ne, of.values, of.values))
+
+
+def bincount(of: Column, weights: Column | None = None, minlength: int = 0) -> Column:
+    """How often each whole number occurs, or the sum of its weights, as doubles."""
+    found: list[Any] = [0 if weights is None else 0.0] * max(minlength, max(of.values, default=-1) + 1)
+    for one, weight in zip(of, repeat(1) if weights is None else weights, strict=False):
+        found[one] += weight
+    return Column(found)
+
+
+def linspace(start: float, end: float, count: int) -> Column:
+    """So many numbers with equal distances."""
+    step = (end - start) / (count - 1)
+    return Column([start + i * step for i in range(count - 1)] + [float(end)])
+
+
+def interp(at: Column, known: Column, values: Column) -> Column:
+    """A line through points whose places ascend, read off at others; beyond the ends it goes on level."""
+    found = []
+    for one in at:
+        place = bisect_left(known.values, one)
+        if place == 0 or place == len(known):
+            found.append(values[min(place, len(known) - 1)])
+            continue
+        x0, x1, y0, y1 = known[place - 1], known[place], values[place - 1], values[place]
+        found.append(y0 + (y1 - y0) / (x1 - x0) * (one - x0))
+    return Column(found)
