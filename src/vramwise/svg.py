@@ -10,16 +10,24 @@ OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "
 
 
 def document(
-    width: int, height: int, parts: Iterable[str], *, title: str = "", font_size: int = 12, fixed: bool = True
+    width: int,
+    height: int,
+    parts: Iterable[str],
+    *,
+    title: str = "",
+    font: str = "sans-serif",
+    font_size: int = 12,
+    fixed: bool = True,
+    ground: str = "#fff",
 ) -> str:
-    """A whole file on white; `fixed`: of this size, else as wide as the page that shows it."""
+    """A whole picture; `fixed`: of this size, else as wide as the page that shows it; `ground` may be none."""
     size = f' width="{width}" height="{height}"' if fixed else ""
+    under = f'<rect width="{width}" height="{height}" fill="{ground}"/>\n' if ground else ""
     named = f"<title>{escape(title)}</title>" if title else ""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"{size} '
-        f'font-family="sans-serif" font-size="{font_size}">{named}\n'
-        f'<rect width="{width}" height="{height}" fill="#fff"/>\n{body}\n</svg>\n'
+        f'font-family="{font}" font-size="{font_size}">{named}\n{under}{body}\n</svg>\n'
     )
 
 
@@ -32,11 +40,13 @@ def text(
     size: int | None = None,
     fill: str = "",
     bold: bool = False,
+    length: float | None = None,
 ) -> str:
-    """A line of text, its baseline at y."""
+    """A line of text, its baseline at y; `length` is what it is stretched to."""
     styled = f' font-size="{size}"' if size else ""
     styled += f' fill="{fill}"' if fill else ""
     styled += ' font-weight="bold"' if bold else ""
+    styled += f' textLength="{length:g}"' if length is not None else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{styled}>{escape(words)}</text>'
 
 
@@ -50,10 +60,12 @@ def box(
     title: str = "",
     opacity: float = 1.0,
     stroke: str = "",
+    radius: float = 0,
 ) -> str:
     """A rectangle; `title` is what a pointer over it shows."""
     styled = f' fill-opacity="{opacity:.2f}"' if opacity < 1 else ""
     styled += f' stroke="{stroke}"' if stroke else ""
+    styled += f' rx="{radius:g}"' if radius else ""
     start = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"{styled}'
     return f"{start}><title>{escape(title)}</title></rect>" if title else f"{start}/>"
 

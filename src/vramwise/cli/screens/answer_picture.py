@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vramwise import svg
 from vramwise.cli.screens.estimate import card_name, interval_text, model_title, settings_summary
@@ -18,20 +18,24 @@ _WIDEST = 110  # signs of a line
 _VERDICT_COLOURS = {"fits": "#1c6b3f", "tight": "#855400", "does not fit": "#a3261f"}
 
 
-def answer_picture(result: Result) -> str:
-    """The SVG text: the answer, a row for each moment in order, the terms' colours below."""
+def answer_picture(result: Result, labels: Mapping[str, str] | None = None) -> str:
+    """The SVG text: the answer, a row for each moment in order, the terms' colours below.
+
+    `labels` are words in another language, by the program's own.
+    """
+    labels = labels or {}
     names = _largest_terms(result.phases)
     usable = result.capacity.usable_bytes if result.capacity is not None else None
     need = result.quantities.get("total_needed")
     whole = max([phase.bytes for phase in result.phases] + [usable or 0, need.high if need is not None else 0, 1])
     across = (WIDTH - LEFT - RIGHT) / (whole * 1.02)
     bottom = TOP + ROW * len(result.phases)
-    parts = _heading(result)
+    parts = _heading(result, labels)
     for row, phase in enumerate(result.phases):
-        parts += _moment(phase, TOP + ROW * row, names, across, peak=phase.name == result.peak_phase)
+        parts += _moment(phase, TOP + ROW * row, names, across, labels, peak=phase.name == result.peak_phase)
     if usable is not None:
-        parts += _limit(usable, LEFT + usable * across, bottom)
-    parts += _legend(names, bottom + 44)
+        parts += _limit(usable, LEFT + usable * across, bottom, labels)
+    parts += _legend(names, bottom + 44, labels)
     return svg.document(WIDTH, bottom + 44 + _LEGEND_ROW * -(-len(names) // _LEGEND_COLUMNS), parts, font_size=13)
 
 
@@ -48,7 +52,7 @@ def _largest_terms(phases: Sequence[Phase]) -> tuple[str, ...]:
     return (*(name for name in names[: len(COLOURS) - 1] if name != "other"), "other")
 
 
-def _heading(result: Result) -> list[str]:
+def _heading(result: Result, labels: Mapping[str, str]) -> list[str]:
     card = card_name(result.capacity.gpu) if result.capacity is not None else ""
     title = " · ".join(word for word in (model_title(result.model.id), card) if word)
     parts = [
@@ -57,40 +61,43 @@ def _heading(result: Result) -> list[str]:
     ]
     need = result.quantities.get("total_needed")
     if need is not None:
-        words = f"needs {gib(int(need.expected)):,.2f} GiB{interval_text(need)}"
+        words = f"{labels.get('needs', 'needs')} {gib(int(need.expected)):,.2f} GiB{interval_text(need)}"
         parts.append(svg.text(20, 76, words, size=15, bold=True))
     if result.verdict is not None:
         word = result.verdict.word
-        parts.append(svg.text(WIDTH - RIGHT, 76, word, anchor="end", size=15, fill=_VERDICT_COLOURS[word], bold=True))
+        said, colour = labels.get(word, word), _VERDICT_COLOURS[word]
+        parts.append(svg.text(WIDTH - RIGHT, 76, said, anchor="end", size=15, fill=colour, bold=True))
     parts.append(svg.text(WIDTH - 20, TOP - 8, "GiB", anchor="end", size=12, fill="#555"))
     return parts
 
 
-def _moment(phase: Phase, y: float, names: Sequence[str], across: float, *, peak: bool) -> list[str]:
+def _moment(
+    phase: Phase, y: float, names: Sequence[str], across: float, labels: Mapping[str, str], *, peak: bool
+) -> list[str]:
     """One row: the moment's name, its terms in the legend's order, its size."""
     sizes = dict.fromkeys(names, 0)
     for term in phase.components.children:
         sizes[term.name if term.name in sizes else "other"] += max(term.bytes, 0)
-    parts = [svg.text(LEFT - 10, y + BAR - 6, clipped(phase.name, 18), anchor="end", bold=peak)]
+    parts = [svg.text(LEFT - 10, y + BAR - 6, clipped(labels.get(phase.name, phase.name), 18), anchor="end", bold=peak)]
     x = float(LEFT)
     for name, colour in zip(names, COLOURS, strict=False):
         width = sizes[name] * across
         if width > 0:
-            title = f"{name} {gib(sizes[name]):,.2f} GiB"
+            title = f"{labels.get(name, name)} {gib(sizes[name]):,.2f} GiB"
             parts.append(svg.box(x, y, width, BAR, colour, title=title, stroke="#fff"))
         x += width
     return [*parts, svg.text(WIDTH - 20, y + BAR - 6, f"{gib(phase.bytes):,.2f}", anchor="end", bold=peak)]
 
 
-def _limit(usable: int, x: float, bottom: float) -> list[str]:
-    words = f"usable {gib(usable):,.2f} GiB"
+def _limit(usable: int, x: float, bottom: float, labels: Mapping[str, str]) -> list[str]:
+    words = f"{labels.get('usable', 'usable')} {gib(usable):,.2f} GiB"
     line = svg.line(x, TOP - 6, x, bottom, "#b00020", width=2, dash="6 4")
     return [line, svg.text(x, bottom + 16, words, anchor="end" if x > WIDTH / 2 else "start", fill="#b00020")]
 
 
-def _legend(names: Sequence[str], y: float) -> list[str]:
+def _legend(names: Sequence[str], y: float, labels: Mapping[str, str]) -> list[str]:
     parts = []
     for i, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
         x, row = 20 + (i % _LEGEND_COLUMNS) * 280, y + i // _LEGEND_COLUMNS * _LEGEND_ROW
-        parts += [svg.box(x, row - 11, 12, 12, colour), svg.text(x + 18, row, clipped(name, 36))]
+        parts += [svg.box(x, row - 11, 12, 12, colour), svg.text(x + 18, row, clipped(labels.get(name, name), 36))]
     return parts

@@ -155,8 +155,10 @@ def _message(path: str, body: Body) -> dict[str, Any] | None:
 def _log(path: str, body: Body) -> dict[str, Any]:
     from vramwise.interop.logs import compare_log
 
-    over = {"gpu": body["gpu"]} if isinstance(body.get("gpu"), str) else {}
-    return compare_log(path, over).to_dict()
+    found = compare_log(path, {})
+    if found.result.capacity is None and isinstance(body.get("gpu"), str):  # the log does not say on which card
+        found = compare_log(path, {"gpu": body["gpu"]})
+    return found.to_dict()
 
 
 def _config(path: str, body: Body) -> dict[str, Any]:
@@ -169,7 +171,7 @@ def _config(path: str, body: Body) -> dict[str, Any]:
     card = {"gpu": body["gpu"]} if isinstance(body.get("gpu"), str) else {}
     programs = []
     for one in read_files([path]):
-        scenario = Scenario.from_dict({**one.launch.scenario, **card})
+        scenario = Scenario.from_dict({**card, **one.launch.scenario})
         result = estimate(scenario.replace(notes=(*scenario.notes, *one.launch.notes)))
         programs.append(
             {"name": one.name, "scenario": stated(scenario), "notes": [printable(note) for note in one.launch.notes],

@@ -7,26 +7,30 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from vramwise import svg
 from vramwise.scenario import Scenario
 from vramwise.scenario.settings import Settings, kinds_of
 from vramwise.scenario.words import command_of
 from vramwise.units import format_bytes
 from vramwise.verdict import percent
-from vramwise.web.bodies import Body, only, scenario_in
+from vramwise.web.bodies import Body, only, scenario_in, table_in
 
 _TABLES = ("train", "serve", "generate")
 
 
 def words(body: Body) -> dict[str, Any]:
-    """`{"scenario"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `badge`, …
+    """`{"scenario", "labels"}`: `command` (null for a model that is a table), `toml`, `json`, `address`, `badge`, …
 
-    `tools` are those that `export` writes it for, by name with what they are called.
+    `picture` is the answer as SVG, with `labels` for the program's own words (`{"weights": "…"}`); `tools` are those
+    that `export` writes it for, by name with what they are called.
     """
+    from vramwise.cli.screens.answer_picture import answer_picture
     from vramwise.estimation import estimate
     from vramwise.interop.export.tools import tools_for
 
-    only(body, "scenario")
+    only(body, "scenario", "labels")
     scenario = scenario_in(body)
+    labels = {key: str(one) for key, one in table_in(body, "labels").items()} if body.get("labels") is not None else {}
     table = stated(scenario)
     result = estimate(scenario)
     command = command_of(scenario)
@@ -42,6 +46,7 @@ def words(body: Body) -> dict[str, Any]:
         "address": address_of(table),
         "markdown": f"![{result.model.id} {said}](vramwise-badge.svg)" + (f"  \n`{command}`" if command else "") + "\n",
         "badge": badge(need, "" if verdict is None else verdict.word),
+        "picture": answer_picture(result, labels),
         "text": f"{result.model.id}: {said}",
         "tools": {tool.name: tool.title for tool in tools_for(scenario)},
     }
@@ -57,17 +62,16 @@ def badge(need: str, word: str) -> str:
     left, right = "vramwise", f"{need} · {word}" if word else need
     widths = [round(len(text) * _SIGN_WIDTH) + 2 * _PADDING for text in (left, right)]
     whole = sum(widths)
-    texts = "".join(
-        f'<text x="{start + _PADDING}" y="15" textLength="{width - 2 * _PADDING}">{text}</text>'
+    grey, colour = "#24292f", _COLOURS[word]
+    parts = [
+        svg.box(0, 0, whole, 22, colour, radius=4), svg.box(0, 0, widths[0], 22, grey, radius=4),
+        svg.box(widths[0] - 4, 0, 4, 22, grey),
+    ]  # fmt: skip
+    parts += [
+        svg.text(start + _PADDING, 15, text, fill="#fff", length=width - 2 * _PADDING)
         for start, width, text in ((0, widths[0], left), (widths[0], widths[1], right))
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{whole}" height="22" role="img" aria-label="{left}: {right}">'
-        f'<title>{left}: {right}</title><rect width="{whole}" height="22" rx="4" fill="#24292f"/>'
-        f'<path d="M{widths[0]} 0h{widths[1] - 4}a4 4 0 0 1 4 4v14a4 4 0 0 1-4 4H{widths[0]}z"'
-        f' fill="{_COLOURS[word]}"/>'
-        f'<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="12">{texts}</g></svg>\n'
-    )
+    ]
+    return svg.document(whole, 22, parts, title=f"{left}: {right}", font="Verdana,DejaVu Sans,sans-serif", ground="")
 
 
 def stated(scenario: Scenario) -> dict[str, Any]:

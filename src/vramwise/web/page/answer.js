@@ -2,7 +2,7 @@
 
 import { bar, legend, peakOf } from "./bar.js";
 import { byId, fill, h, s } from "./dom.js";
-import { gib, interval, isBytes, number, parameters, percent, quantityText, size } from "./format.js";
+import { chance, gib, interval, isBytes, number, parameters, quantityText, size } from "./format.js";
 import { titleOf } from "./gpus.js";
 import { named, sentence, t } from "./i18n.js";
 
@@ -49,7 +49,7 @@ export function showAnswer(result, onterm) {
       verdict ? h("p", { class: "room" }, verdict.headroom_bytes >= 0
         ? [number("verdict.headroom_bytes", verdict.headroom_bytes, gib(verdict.headroom_bytes)), " GiB ", t("answer.free")]
         : [number("verdict.headroom_bytes", verdict.headroom_bytes, gib(-verdict.headroom_bytes)), " GiB ", t("answer.short")],
-      " · ", t("answer.probability"), " ", number("verdict.probability", verdict.probability, percent(verdict.probability))) : null),
+      " · ", t("answer.probability"), " ", number("verdict.probability", verdict.probability, chance(verdict.probability))) : null),
     bar(result),
     legend(result, onterm),
     capacity ? h("p", { class: "card-line" }, h("strong", {}, cardName(result)), " · ", t("answer.total"), " ", size("capacity.total_bytes", capacity.total_bytes), " · ",

@@ -12,9 +12,17 @@ export const gib = (bytes) => fixed.format(bytes / GIB);
 export const count = (value) => plain.format(value);
 export const percent = (share) => {
   const shown = Math.round(share * 100);
-  return `${share < 1 && shown === 100 ? 99 : share > 0 && shown === 0 ? "< 1" : shown} %`;
+  return `${share > 0 && shown === 0 ? "< 1" : shown} %`;
 };
-export const signedPercent = (share) => `${share < 0 ? "−" : "+"}${Math.abs(share * 100).toFixed(1)} %`;
+/* Cut and not rounded, as the program does: 94.9 % is below 95 %. */
+export const chance = (probability) => {
+  const shown = Math.floor(probability * 100);
+  return `${probability > 0 && shown === 0 ? "< 1" : shown} %`;
+};
+export function signedPercent(share) {
+  const shown = Math.abs(share * 100).toFixed(1);
+  return `${shown === "0.0" ? "" : share < 0 ? "−" : "+"}${shown} %`;
+}
 export const signedGib = (bytes) => `${bytes < 0 ? "−" : bytes > 0 ? "+" : ""}${gib(Math.abs(bytes))}`;
 
 export function sizeText(bytes) {

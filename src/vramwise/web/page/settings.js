@@ -19,12 +19,10 @@ export function control(path, prefix = "") {
   const key = keyOf(path);
   const id = `${prefix}${path.replace(".", "-")}`;
   const problem = h("small", { class: "problem", id: `${id}-problem`, hidden: true });
-  const help = named("help", path, key.help);
-  const label = h("label", { for: id }, h("code", {}, key.key));
+  const label = h("label", { for: id }, h("span", { class: "says" }, named("help", path, key.help)), " ", h("code", {}, key.key));
   const whole = key.type === "choice" || key.type === "boolean" ? chooser(key, path, id) : typed(key, path, id, prefix);
-  const box = h("div", { class: `field ${whole.wide ? "wide" : ""}` }, label, whole.parts,
-    h("small", { class: "help", id: `${id}-help` }, help), problem);
-  whole.input.setAttribute("aria-describedby", `${id}-help ${id}-problem`);
+  const box = h("div", { class: `field ${whole.wide ? "wide" : ""}` }, label, whole.parts, problem);
+  whole.input.setAttribute("aria-describedby", `${id}-problem`);
   return {
     box,
     show(scenario, resolved, error) {

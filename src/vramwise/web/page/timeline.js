@@ -1,12 +1,13 @@
 /* A timeline of memory on a canvas: the smallest and the largest value of every pixel's samples are drawn, so that a
-   peak of one sample stays visible at any zoom. Wheel and drag, or the keys + − ← → 0. */
+   peak of one sample stays visible at any zoom. Wheel and drag, or the keys + − ← → 0; what is pointed at is said below. */
 
 import { fill, h } from "./dom.js";
-import { count, gib, number } from "./format.js";
+import { count, number, sizeText } from "./format.js";
 import { t } from "./i18n.js";
 
 const HEIGHT = 240;
 const BLOCK = 256;
+const LINES = 4;
 
 /* series: [{name, values: Float64Array}]; the first one is filled. */
 export function timeline(series, label) {
@@ -17,7 +18,9 @@ export function timeline(series, label) {
   let to = length;
   const canvas = h("canvas", { class: "timeline", height: HEIGHT, tabindex: 0, role: "img", "aria-label": `${label}. ${t("timeline.keys")}` });
   const readout = h("p", { class: "readout" });
-  const box = h("figure", { class: "timeline-figure" }, canvas, readout);
+  const pointed = h("p", { class: "pointed" });
+  const cursor = h("i", { class: "cursor", hidden: true, "aria-hidden": "true" });
+  const box = h("figure", { class: "timeline-figure" }, canvas, cursor, readout, pointed);
 
   const draw = () => {
     const began = performance.now();
@@ -28,6 +31,7 @@ export function timeline(series, label) {
     const pen = canvas.getContext("2d");
     pen.scale(ratio, ratio);
     const style = getComputedStyle(document.documentElement);
+    grid(pen, width, top, style);
     series.forEach((one, k) => {
       const colour = style.getPropertyValue(k === 0 ? "--c0" : "--c3").trim();
       pen.fillStyle = colour;
@@ -48,9 +52,16 @@ export function timeline(series, label) {
       }
     });
     const most = extremes(series[0].values, blocks[0], Math.floor(from), Math.ceil(to))[1];
-    fill(readout, series.map((one, k) => h("span", {}, h("i", { class: `chip ${k === 0 ? "c0" : "c3"}`, "aria-hidden": "true" }), " ", one.name, " ")),
-      t("timeline.range", { from: count(Math.floor(from)), to: count(Math.ceil(to)), all: count(length) }), " · ", t("timeline.peak"), " ", number("timeline.peak", most, gib(most)), " GiB");
+    fill(readout, series.map((one, k) => h("span", {}, h("i", { class: `chip ${k === 0 ? "c0" : "c3"}`, "aria-hidden": "true" }), " ", one.name, " · ")),
+      t("timeline.range", { from: count(Math.floor(from)), to: count(Math.ceil(to)), all: count(length) }), " · ", t("timeline.peak"), " ", number("timeline.peak", most, sizeText(most)));
     box.dataset.redrawMs = (performance.now() - began).toFixed(2);
+  };
+  const point = (x) => {
+    const at = Math.min(length - 1, Math.floor(from + (x / canvas.clientWidth) * (to - from)));
+    const end = Math.max(at + 1, Math.min(length, Math.floor(from + ((x + 1) / canvas.clientWidth) * (to - from))));
+    cursor.hidden = false;
+    cursor.style.setProperty("left", `${x}px`);
+    fill(pointed, t("timeline.here", { at: count(at + 1) }), series.map((one, k) => ` · ${one.name} ${sizeText(extremes(one.values, blocks[k], at, end)[1])}`));
   };
   const zoom = (by, at = 0.5) => {
     const centre = from + (to - from) * at;
@@ -72,11 +83,13 @@ export function timeline(series, label) {
   let held = null;
   canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
   canvas.addEventListener("pointermove", (event) => {
+    point(event.offsetX);
     if (held === null) return;
     move((held - event.clientX) / canvas.clientWidth);
     held = event.clientX;
   });
   canvas.addEventListener("pointerup", () => { held = null; });
+  canvas.addEventListener("pointerleave", () => { cursor.hidden = true; fill(pointed); });
   canvas.addEventListener("keydown", (event) => {
     const does = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), 0: () => zoom(length) }[event.key];
     if (!does) return;
@@ -85,6 +98,22 @@ export function timeline(series, label) {
   });
   new ResizeObserver(draw).observe(canvas);
   return box;
+}
+
+/* Lines at round sizes, each with its size. */
+function grid(pen, width, top, style) {
+  const unit = 1024 ** Math.floor(Math.log2(top) / 10);
+  const least = top / LINES / unit;
+  const power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].find((one) => one * power >= least) * power * unit;
+  pen.font = `11px ${style.getPropertyValue("font-family") || "sans-serif"}`;
+  for (let size = step; size < top; size += step) {
+    const y = Math.round(HEIGHT - (size / top) * HEIGHT) + 0.5;
+    pen.fillStyle = style.getPropertyValue("--line").trim();
+    pen.fillRect(0, y, width, 1);
+    pen.fillStyle = style.getPropertyValue("--soft").trim();
+    pen.fillText(sizeText(size), 4, y - 4);
+  }
 }
 
 /* Smallest and largest value of every block, so that a redraw reads few values however many there are. */

@@ -3,7 +3,7 @@
 import { word } from "../answer.js";
 import { newest } from "../api.js";
 import { fill, h } from "../dom.js";
-import { gib, number, percent } from "../format.js";
+import { chance, gib, number } from "../format.js";
 import { t } from "../i18n.js";
 import { setScenario, state, withSettings } from "../state.js";
 
@@ -17,7 +17,7 @@ export async function render(root, { scenario, anew }) {
   const rows = answer.cards.map((one, i) => ({ ...one, i })).sort((a, b) => a.usable_bytes - b.usable_bytes);
   const most = Math.max(...rows.map((one) => one.usable_bytes));
   fill(root, h("h2", {}, t("view.cards")), h("p", { class: "lead" }, t("cards.help")), h("div", { class: "scroll" }, h("table", { class: "list cards" },
-    h("thead", {}, h("tr", {}, ["card", "usable", "needed", "", "verdict", "probability"].map((one) => h("th", { scope: "col" }, one ? t(`cards.${one}`) : h("span", { class: "hidden" }, t("cards.bar")))))),
+    h("thead", {}, h("tr", {}, ["card", "usable", "needed", "", "verdict", "probability"].map((one) => one ? h("th", { scope: "col" }, t(`cards.${one}`)) : h("th", { scope: "col", class: "gauge" }, h("span", { class: "hidden" }, t("cards.bar")))))),
     h("tbody", {}, rows.map((one) => row(one, most, scenario))))));
 }
 
@@ -32,5 +32,5 @@ function row(one, most, scenario) {
     h("td", { class: "gauge", "aria-hidden": "true" }, h("span", { class: "gauge-room", style: { width: `${(100 * one.usable_bytes) / most}%` } },
       h("i", { class: one.word === "does not fit" ? "over" : "", style: { width: `${Math.min(100, (100 * one.needed_bytes) / one.usable_bytes)}%` } }))),
     h("td", {}, one.word ? word(one.word) : "–"),
-    h("td", {}, one.probability === null ? "–" : number(`${path}.probability`, one.probability, percent(one.probability))));
+    h("td", {}, one.probability === null ? "–" : number(`${path}.probability`, one.probability, chance(one.probability))));
 }

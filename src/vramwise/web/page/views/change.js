@@ -4,7 +4,7 @@ import { changeText, word } from "../answer.js";
 import { ask } from "../api.js";
 import { fill, h } from "../dom.js";
 import { suggestionsFor } from "../fixes.js";
-import { gib, interval, number, percent, quantityText } from "../format.js";
+import { chance, gib, interval, number, quantityText } from "../format.js";
 import { sentence, t } from "../i18n.js";
 import { apply, setScenario, state } from "../state.js";
 
@@ -49,14 +49,17 @@ function options(answer) {
   if (answer.error) return h("p", { class: "error" }, answer.error.message);
   if (answer.options.length === 0) return h("p", {}, t("change.nothing"), " ", sentence("span", {}, answer.binding));
   return [h("ol", { class: "options-list" }, answer.options.map((one, i) => h("li", { class: "option" },
-    h("div", {}, h("code", {}, one.words || changeText(one.change) || t("change.as_asked")), sentence("small", {}, one.cost)),
+    h("div", {}, h("code", {}, isAsAsked(one) ? t("change.as_asked") : one.words || changeText(one.change)), sentence("small", {}, one.cost)),
     need(`options.${i}.total_needed`, one.total_needed),
     h("span", { class: "saves" }, one.step_time_s ? [number(`options.${i}.step_time_s.expected`, one.step_time_s.expected, quantityText("step_time_s", one.step_time_s.expected)), ` ${t("change.a_step")}`]
       : one.tokens_per_second ? [number(`options.${i}.tokens_per_second.expected`, one.tokens_per_second.expected, quantityText("tokens_per_second", one.tokens_per_second.expected)), " tokens/s"] : null),
-    h("span", {}, number(`options.${i}.probability`, one.probability, percent(one.probability))),
-    h("button", { type: "button", class: "apply", "data-focus": `plan-${i}`, onclick: () => take(one), "aria-label": `${t("change.apply")}: ${one.words}` }, t("change.apply"))))),
+    h("span", {}, number(`options.${i}.probability`, one.probability, chance(one.probability))),
+    isAsAsked(one) ? null : h("button", { type: "button", class: "apply", "data-focus": `plan-${i}`, onclick: () => take(one), "aria-label": `${t("change.apply")}: ${one.words}` }, t("change.apply"))))),
   h("p", { class: "lead" }, t("change.binding"), " ", sentence("span", {}, answer.binding), ` · ${t("change.searched", { count: answer.searched })}`)];
 }
+
+/* The scenario itself, where it fits already. */
+const isAsAsked = (one) => one.words === "as asked";
 
 /* A plan's scenario is resolved; the change alone is applied where it says everything. */
 function take(one) {

@@ -26,14 +26,14 @@ export async function render(root, { scenario }) {
     answer.settings.length ? [h("h3", {}, t("compare.settings")), h("div", { class: "scroll" }, h("table", { class: "list" }, head(["key", "a", "b"]), h("tbody", {}, answer.settings.map((one) =>
       h("tr", {}, h("th", { scope: "row" }, h("code", {}, one.key)), ["a", "b"].map((name) => h("td", {}, shown(one[name]))))))))] : null,
     h("h3", {}, t("compare.terms")),
-    h("div", { class: "scroll" }, h("table", { class: "list" }, head(["term", "a", "b", "difference"]), h("tbody", {}, answer.terms.map((one, i) =>
+    h("div", { class: "scroll" }, h("table", { class: "list" }, head(["term", "a", "b", "difference"], h("td", { class: "gauge" })), h("tbody", {}, answer.terms.map((one, i) =>
       h("tr", {}, h("th", { scope: "row" }, one.path.split("/").map((part) => named("term", part)).join(" / ")), ["a", "b", "difference"].map((name) =>
         h("td", {}, number(`terms.${i}.${name}`, one[name], name === "difference" ? signedGib(one[name]) : gib(one[name])))),
       h("td", { class: "gauge", "aria-hidden": "true" }, h("i", { class: one.difference > 0 ? "more" : "less", style: { width: `${(100 * Math.abs(one.difference)) / most}%` } }))))))));
 }
 
 const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
-const head = (names) => h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, t(`compare.${one}`)))));
+const head = (names, more = null) => h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, t(`compare.${one}`))), more));
 
 function side(answer, name) {
   const one = answer[name];

@@ -3,14 +3,14 @@
 import { ask, newest } from "../api.js";
 import { download, fill, h } from "../dom.js";
 import { sentence, t } from "../i18n.js";
-import { picture, pngBlob, svgBlob } from "../picture.js";
+import { pngBlob, svgBlob, labelsOf } from "../picture.js";
 import { addressOf, state } from "../state.js";
 
 const asked = newest("words");
 
 export async function render(root, { scenario, result, anew }) {
   if (anew) fill(root, h("p", { class: "waiting", role: "status" }, t("page.working")));
-  const words = await asked({ scenario });
+  const words = await asked({ scenario, labels: labelsOf(result) });
   if (words === null || state.view !== "share") return;
   if (words.error) return fill(root, h("p", { class: "error" }, words.error.message));
   const page = location.href.split("#")[0].split("?")[0];
@@ -20,8 +20,8 @@ export async function render(root, { scenario, result, anew }) {
     text("frame", `<iframe src="${page}?embed#${address}" width="100%" height="520" title="vramwise"></iframe>`),
     text("element", `<script type="module" src="${new URL("element.js", page)}"></script>\n<vramwise-estimate scenario="${address.replaceAll("&", "&amp;")}"></vramwise-estimate>`),
     h("h3", {}, t("share.pictures")), h("p", { class: "row" },
-      h("button", { type: "button", onclick: () => download("vramwise.svg", svgBlob(picture(result))) }, "SVG"),
-      h("button", { type: "button", onclick: async () => download("vramwise.png", await pngBlob(picture(result))) }, "PNG"),
+      h("button", { type: "button", onclick: () => download("vramwise.svg", svgBlob(words.picture)) }, "SVG"),
+      h("button", { type: "button", onclick: async () => download("vramwise.png", await pngBlob(words.picture)) }, "PNG"),
       h("button", { type: "button", onclick: () => download("vramwise-badge.svg", new Blob([words.badge], { type: "image/svg+xml" })) }, t("share.badge")),
       h("button", { type: "button", onclick: () => download("vramwise-result.json", new Blob([JSON.stringify(result)])) }, t("share.result")),
       h("button", { type: "button", onclick: () => print() }, t("share.print"))),

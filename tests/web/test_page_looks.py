@@ -1,0 +1,108 @@
+"""How the page looks and what its numbers say: nothing cut off, nothing on two lines, one number said in one way."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.cli.main import main
+from vramwise.web.api import answer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from given_files import EXAMPLES, FILES
+
+SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
+TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora&train.micro_batch_size=8"
+CUT = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 60))"
+BROKEN = "all => all.filter(one => one.getClientRects().length > 1).map(one => one.innerText)"
+
+
+def shown(page: Any, address: str, scenario: str, view: str = "why") -> None:
+    page.goto("about:blank")
+    page.goto(f"{address}{scenario}&view={view}")
+    page.wait_for_selector(".ready .headline")
+    page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
+
+
+def given(page: Any, name: str, content: bytes, folder: Path) -> None:
+    (folder / name).write_bytes(content)
+    page.set_input_files("#file", folder / name)
+    page.wait_for_selector(f'.report h3:has-text("{name}")')
+
+
+def test_a_chance_is_the_one_that_the_badge_and_the_command_say(page: Any, address: str) -> None:
+    shown(page, address, SERVING, "share")
+    scenario = json.loads(page.inner_text('[data-share="json"] pre'))
+    probability = answer("result", scenario)["verdict"]["probability"]
+    said = f"{int(100 * probability)} %"
+    assert 100 * probability % 1 > 0.5  # rounded it would be another one
+    assert page.inner_text('.headline [data-path="verdict.probability"]') == said
+    assert f"({said})" in page.inner_text('[data-share="markdown"] pre')
+
+
+def test_a_log_keeps_the_card_that_it_names(page: Any, address: str, tmp_path: Path, capsys: Any) -> None:
+    main(["compare", str(EXAMPLES / "vllm.log"), "--json"])
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    shown(page, address, SERVING, "files")
+    given(page, "vllm.log", FILES["vllm.log"][0](), tmp_path)
+    errors = page.eval_on_selector_all(".report [data-path$='.error']", "all => all.map(one => one.dataset.value)")
+    assert [float(one) for one in errors] == pytest.approx([row["error"] for row in rows])
+    assert not any("−0.0" in text or "+0.0" in text for text in page.locator(".report td").all_inner_texts())
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_no_table_hides_a_column_and_no_number_breaks(page: Any, address: str, tmp_path: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 812})
+    for view in ("cards", "compare", "files"):
+        shown(page, address, SERVING, view)
+        if view == "compare":
+            page.click('[data-focus="keep"]')
+            page.wait_for_selector(".sides")
+        if view == "files":
+            given(page, "rank0.pt.trace.json", FILES["rank0.pt.trace.json"][0](), tmp_path)
+        assert page.eval_on_selector_all("#view .scroll", CUT) == [], view
+        assert page.eval_on_selector_all("#view td .n", BROKEN) == [], view
+    shown(page, address, SERVING, "cards")
+    assert page.locator(".cards tbody .word").first.is_visible()
+
+
+def test_all_moments_of_a_step_are_seen_at_once(page: Any, address: str) -> None:
+    shown(page, address, TUNING)
+    assert page.locator(".moment").count() > 10
+    assert page.eval_on_selector_all("#view .scroll", CUT) == []
+
+
+def test_sizes_of_changes_stand_below_one_another(page: Any, address: str) -> None:
+    shown(page, address, SERVING, "change")
+    ends = page.eval_on_selector_all(".option > .amount", "all => all.map(one => one.getBoundingClientRect().right)")
+    assert len(ends) > 1
+    assert len(set(ends)) == 1
+
+
+def test_a_setting_is_asked_for_in_words(page: Any, address: str) -> None:
+    shown(page, address, SERVING)
+    label = page.locator("label[for=serve-max_model_len]")
+    assert label.locator(".says").inner_text() == "Tokens of the longest request"
+    assert label.locator("code").inner_text() == "max_model_len"
+
+
+def test_a_timeline_says_its_scale_and_what_is_pointed_at(page: Any, address: str, tmp_path: Path) -> None:
+    shown(page, address, SERVING, "files")
+    given(page, "snapshot.pickle", FILES["snapshot.pickle"][0](), tmp_path)
+    page.hover("canvas", position={"x": 700, "y": 50})
+    assert page.inner_text(".pointed") == "Event 2 · allocated 512 B · reserved 2.00 KiB"
+    assert "peak here 512 B" in page.inner_text(".readout")
+    page.hover("h1, .brand")
+    page.wait_for_function("() => document.querySelector('.pointed').textContent === ''")
+
+
+def test_a_plan_that_changes_nothing_has_nothing_to_apply(page: Any, address: str) -> None:
+    shown(page, address, SERVING, "change")
+    page.click('[data-focus="plan"]')
+    page.wait_for_selector(".plan .option")
+    assert page.inner_text(".plan .option code") == "as asked"
+    assert page.locator(".plan .apply").count() == 0
