@@ -10,10 +10,17 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
     Floats = NDArray[np.float64]
-else:
-    try:
-        import numpy as np
-    except ImportError:
-        from vramwise.utilization.profiler import plain_columns as np
 
 __all__ = ["np"]
+
+
+def __getattr__(name: str) -> object:
+    """`np`, loaded when it is first asked for: an import of this module alone loads nothing."""
+    if name != "np":
+        raise AttributeError(name)
+    try:
+        import numpy as found
+    except ImportError:
+        from vramwise.utilization.profiler import plain_columns as found  # type: ignore[no-redef]
+    globals()["np"] = found
+    return found
