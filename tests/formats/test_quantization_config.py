@@ -91,6 +91,28 @@ def test_awq_leaves_what_it_names_at_whole_pieces() -> None:
     assert formats(table, *modules) == ["16 bit", "16 bit", "awq-int4:4:64"]
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"model\.layers\.0\.", "model.layers.0.", "model.layers.0", ".*lm_head.*", "^lm_head$", "model.layers.(0|1).",
+        "mlp.gate$", ".gate", r".*mlp\.gate$", r"model.layers.\d+.mlp.gate", "q_proj|gate", "model.layers.*.mlp.gate",
+        "lm_head", "model.layers.1.mlp",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("method", ["awq", "bitsandbytes"])
+def test_lists_without_marks_are_read_as_transformers_reads_them(method: str, pattern: str) -> None:
+    from transformers.quantizers.quantizers_utils import should_convert_module
+
+    modules = [
+        "model.layers.0.self_attn.q_proj", "model.layers.1.mlp.gate", "model.layers.1.mlp.gate_proj",
+        "model.layers.10.mlp.experts.3.down_proj", "lm_head",
+    ]  # fmt: skip
+    table = {"quant_method": method, "lm_head": True, "load_in_4bit": True, "group_size": 128}
+    table["llm_int8_skip_modules" if method == "bitsandbytes" else "modules_to_not_convert"] = [pattern]
+    stays = [module for module, found in zip(modules, formats(table, *modules), strict=True) if found == "16 bit"]
+    assert stays == [module for module in modules if not should_convert_module(module, [pattern])]
+
+
 def test_bitsandbytes_list_replaces_the_default() -> None:
     """transformers 5.23 base.py get_modules_to_not_convert: a list leaves the head out only where it names it."""
     table: dict[str, Any] = {"quant_method": "bitsandbytes", "load_in_4bit": True}

@@ -470,3 +470,25 @@ l = LoraConfig(r=8, target_modules=["q_proj"], modules_to_save=["lm_head"], use_
     assert said.count("modules_to_save is not counted") == 1
     assert "unknown to Trainer, left out: some_new" in said
     assert "llm_int8_threshold" in said
+
+
+def test_kuberays_vllm_script_is_told_by_its_variables() -> None:
+    """KubeRay's sample before ray.serve.llm: serve.py hands three variables to vLLM's engine."""
+    application = {
+        "name": "llm", "import_path": "ray-operator.config.samples.vllm.serve:model",
+        "runtime_env": {"pip": ["vllm==0.6.1.post2"], "env_vars": {"MODEL_ID": "meta-llama/Meta-Llama-3-8B-Instruct",
+                        "TENSOR_PARALLELISM": "2", "PIPELINE_PARALLELISM": "1"}},
+    }  # fmt: skip
+    service = {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "llama-3-8b"},
+               "spec": {"serveConfigV2": json.dumps({"applications": [application]})}}  # fmt: skip
+    launch = read(written("service.yaml", service))
+    assert launch.scenario["model"] == "meta-llama/Meta-Llama-3-8B-Instruct"
+    served = {"engine": "vllm", "engine_version": "0.6.1", "tensor_parallel_size": 2, "pipeline_parallel_size": 1}
+    assert launch.scenario["serve"] == served
+
+
+def test_a_mirror_names_its_model() -> None:
+    mirror = {"bucket_uri": "s3://anonymous@bucket/rayllm-ossci/meta-Llama-3.2-1B-Instruct"}
+    config = {"model_loading_config": {"model_id": "my_llama", "model_source": mirror}}
+    launch = read(written("serve.yaml", {"applications": [{"args": {"llm_configs": [config]}}]}))
+    assert launch.scenario["model"] == "meta-Llama-3.2-1B-Instruct"

@@ -310,3 +310,43 @@ def test_torchtitans_float8(flags: str, expected: dict[str, Any]) -> None:
     config = "torchtitan/models/llama3/train_configs/llama3_8b.toml"
     line = f"torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file {config} --model.converters float8"
     check(f"{line} {flags}", expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--activation_checkpoint.mode none --activation_checkpoint.selective_ac_option 2", {"checkpointing": "none"}),
+        ("--float8.enable_float8_linear", {"precision": "fp8-mixed"}),
+        ("--training.fp8_linear dynamic", {"precision": "fp8-mixed"}),
+        ("--training.data_parallel_degree 1", {"fsdp": "full-shard"}),
+        (
+            "--training.batch_size 16 --experimental.pipeline_parallel_degree 2 "
+            "--experimental.pipeline_parallel_schedule Interleaved1F1B --experimental.pipeline_parallel_microbatches 4",
+            {"pipeline_schedule": "interleaved-1f1b", "num_microbatches": 4, "micro_batch_size": 4},
+        ),
+        ("--model.name llama2 --model.flavor 7B", {"model": "meta-llama/Llama-2-7b-hf"}),
+        (
+            "--model.name transformers_modeling_backend --model.flavor full --hf_transformers.model Qwen/Qwen3-4B",
+            {"model": "Qwen/Qwen3-4B"},
+        ),
+    ],
+)
+def test_torchtitans_names_of_every_year(flags: str, expected: dict[str, Any]) -> None:
+    """Until 2024 `training.` and `experimental.` held what `parallelism.` does since; float8 had a switch."""
+    model = "" if "model.name" in flags else "--model.name llama3 --model.flavor 8B "
+    check(f"torchrun --nproc_per_node=8 -m torchtitan.train {model}{flags}", expected)
+
+
+@pytest.mark.parametrize(
+    ("flags", "attention"),
+    [
+        ("--attn_implementation eager", "eager"),
+        ("--attn_implementation flash_attention_2", "flash"),
+        ("--param_dtype bf16", "flash"),  # 0.9 train_sft.py: the default
+        ("--bf16", None),  # before 0.9 a flag asked for it
+        ("--bf16 --packing_samples", "flash"),
+    ],
+)
+def test_openrlhfs_attention_by_version(flags: str, attention: str | None) -> None:
+    launch = check(f"deepspeed --module openrlhf.cli.train_sft --pretrain {LLAMA} {flags}", {"attention": attention})
+    assert not any("unknown" in note for note in launch.notes)

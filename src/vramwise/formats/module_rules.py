@@ -1,10 +1,11 @@
 """Which format a rule of a `quantization_config` gives to which module.
 
 The tools that read such tables match names in ways of their own, which agree on names that a quantizer writes: a whole
-name, or pieces of one between dots (`self_attn`, `layers.1.mlp`, never `layers.1` in `layers.11`); a regular expression
-behind `re:`, from the name's start (compressed-tensors 0.20 and vLLM 0.33 compressed_tensors/utils.py); a pattern with
-`*`, for the whole name or what lies below it (ModelOpt, vLLM 0.33 modelopt.py); numbers in brackets, as condensed lists
-of layers have them (`layers.[0-2,5]`).
+name, or pieces of one between dots (`self_attn`, `layers.1.mlp` and `layers.1.`, never `layers.1` in `layers.11`); a
+regular expression behind `re:`, from the name's start (compressed-tensors 0.20 and vLLM 0.33
+compressed_tensors/utils.py), or without that mark up to where a piece ends (transformers 5.23 quantizers_utils.py
+should_convert_module); a pattern with `*`, for the whole name or what lies below it (ModelOpt, vLLM 0.33 modelopt.py);
+numbers in brackets, as condensed lists of layers have them (`layers.[0-2,5]`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ LONGEST_PATTERN = 500
 MOST_REPEATS = 8
 LARGEST_RANGE = 10_000
 _NESTED = re.compile(r"[*+}]\??\)[*+{]")  # (a+)+ takes for ever on a name that almost fits
+_UNMARKED = re.compile(r"[\\^$()|+?]|^\.\*")  # what a regular expression alone has, no name and no other pattern
 _REPEATS = re.compile(r"(?<!\\)[*+]|\{\d*,")
 _RANGE = re.compile(r"\[(\d+(?:-\d+)?(?:, ?\d+(?:-\d+)?)*)\]")
 
@@ -84,7 +86,7 @@ class ModuleRules:
         found: dict[str, int] = {}
         for index, rule in enumerate(self.rules):
             if _is_plain(rule.pattern):
-                found.setdefault(rule.pattern, index)
+                found.setdefault(rule.pattern.strip("."), index)
         return found
 
     @cached_property
@@ -93,7 +95,7 @@ class ModuleRules:
 
 
 def _is_plain(pattern: str) -> bool:
-    return not pattern.startswith("re:") and "*" not in pattern and "[" not in pattern
+    return not pattern.startswith("re:") and not re.search(r"[*\[]", pattern) and not _UNMARKED.search(pattern)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -104,8 +106,9 @@ def compiled(pattern: str) -> re.Pattern[str]:
     shown = f"quantization_config: the pattern {clipped(pattern)!r}"
     if len(pattern) > LONGEST_PATTERN:
         raise SourceError(f"{shown} has {len(pattern):,} characters, expected at most {LONGEST_PATTERN}")
-    if pattern.startswith("re:"):
-        text = pattern[3:]
+    if pattern.startswith("re:") or _UNMARKED.search(pattern):
+        is_marked = pattern.startswith("re:")
+        text = pattern[3:] if is_marked else rf"(?:{pattern})(?:(?<=\.)|(?=\.|$))"
         repeats = len(_REPEATS.findall(text.replace(".*.*", ".*")))
         if _NESTED.search(text) or repeats > MOST_REPEATS:
             raise SourceError(f"{shown} repeats what repeats, or more than {MOST_REPEATS} things: it is not tried")

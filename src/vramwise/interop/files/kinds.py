@@ -186,7 +186,7 @@ def kind_of(given: Given) -> Kind | None:
         return PYTHON
     if given.suffix in _SCRIPTS or given.text.startswith("#!"):
         return SCRIPT
-    is_modelfile = re.search(r"(?mi)^FROM\s+\S+\s*$", given.text) and "modelfile" in given.name.lower()
+    is_modelfile = re.search(r"(?mi)^[ \t]*FROM[ \t]+\S", given.text) and "modelfile" in given.name.lower()
     return MODELFILE if is_modelfile else None
 
 

@@ -230,6 +230,9 @@ def _of_program(given: Given, kind: Kind, program: Program, beside: Sequence[str
     if launch.scenario.get("task") != "train":  # an engine's own flags say on how many GPUs it runs
         settings, decided = ({key: value for key, value in one.items() if key == "gpu"} for one in (settings, decided))
     scenario = {**settings, **launch.scenario, **decided, **({} if model is None else {"model": model})}
+    engine = scenario.get("serve")
+    if program.serve and isinstance(engine, Mapping):
+        scenario["serve"] = {**engine, **program.serve}
     notes = [note for note in launch.notes if note != GPUS_UNSAID or "num_gpus" not in scenario]
     return replace(launch, scenario=scenario, notes=(*notes, *program.notes))
 

@@ -59,6 +59,8 @@ class Program:
     """Keys of a scenario that hold where the command line does not say them."""
     decided: Mapping[str, object] = field(default_factory=dict)
     """Keys of a scenario that win over the command line's."""
+    serve: Mapping[str, object] = field(default_factory=dict)
+    """Keys of `serve` that the command line has no flag for."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts of files that come with the program, by the paths that its words have for them."""
 

@@ -8,6 +8,7 @@ model; a mirror is the weights of `model_id`), engines/vllm/vllm_models.py from_
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from vramwise.errors import UsageError, VramwiseError, clipped
@@ -23,6 +24,8 @@ _MOST_NODES = 200_000
 _ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
 _READ = frozenset({"model_loading_config", "engine_kwargs", "accelerator_type", "runtime_env", "llm_engine"})
 _ENGINES = {"vLLM": ("vllm", "serve"), "SGLang": ("sglang", "serve", "--model-path")}
+_SCRIPT_FLAGS = {"TENSOR_PARALLELISM": "--tensor-parallel-size", "PIPELINE_PARALLELISM": "--pipeline-parallel-size",
+                 "MAX_MODEL_LEN": "--max-model-len", "DTYPE": "--dtype"}  # fmt: skip
 
 
 def tables_in(document: object) -> Iterator[Table]:
@@ -91,6 +94,7 @@ def _plain(value: Table, path: str, unknown: list[str]) -> dict[str, object]:
 
 def _served(table: Table, beside: Beside) -> Iterator[Program]:
     """The models that an application's arguments name."""
+    yield from _own_script(table)
     given = table.get("llm_configs")
     for config in given if isinstance(given, list) else []:
         yield from _configured(config, "", beside)
@@ -117,15 +121,18 @@ def model_program(table: Table) -> list[Program]:
 
 
 def _model(config: Table, role: str) -> Program:
+    from vramwise.sources.elsewhere import known_in_path
+
     loading, given = config.get("model_loading_config"), config.get("engine_kwargs")
     loading = loading if isinstance(loading, Mapping) else {}
     served, source = str(loading.get("model_id") or ""), loading.get("model_source")
-    model = source if isinstance(source, str) else served
+    mirror = str(source.get("bucket_uri") or "") if isinstance(source, Mapping) else ""
+    model = source if isinstance(source, str) else known_in_path(mirror) or served
     if not model:
         raise UsageError("model_loading_config names no model_id")
     notes = []
     if isinstance(source, Mapping):
-        notes.append(f"model_source is a mirror: its weights are taken for those of {clipped(served)}")
+        notes.append(f"model_source is a mirror: its weights are taken for those of {clipped(model)}")
     passed = [key for key in config if key not in _READ]
     if passed:
         notes.append(f"{NO_EFFECT}{', '.join(clipped(key, 40) for key in passed)} (each replica needs this much)")
@@ -136,6 +143,19 @@ def _model(config: Table, role: str) -> Program:
     variables = [f"{key}={value}" for key, value in _environment(config).items()]
     settings = _named_card(config.get("accelerator_type"))
     return Program(role or served or model, (*variables, *_ENGINES[engine], model, *words), tuple(notes), settings)
+
+
+def _own_script(table: Table) -> Iterator[Program]:
+    """KubeRay's samples of vLLM: a script around its engine, told by variables (ray-operator/config/samples/vllm)."""
+    variables = _environment(table)
+    model = variables.get("MODEL_ID", "")
+    if "vllm" not in str(table.get("import_path") or "").lower() or not model or model.startswith("$"):
+        return
+    flags = [word for name, flag in _SCRIPT_FLAGS.items() if variables.get(name) for word in (flag, variables[name])]
+    pinned = re.search(r"\bvllm==(\d+(?:\.\d+)+)", json.dumps(table.get("runtime_env")))
+    note = f"{clipped(str(table['import_path']))} is taken as vllm serve: its variables {', '.join(variables)} say how"
+    yield Program(str(table.get("name") or model), ("vllm", "serve", model, *flags), (note,),
+                  serve={"engine_version": pinned[1]} if pinned else {})  # fmt: skip
 
 
 def _environment(table: Table) -> dict[str, str]:

@@ -61,9 +61,9 @@ def _states(options: Options, is_rl: bool) -> tuple[dict[str, object], list[str]
                                                  "model.gradient_checkpointing_enable",
                                                  "gradient_checkpointing") else "none",
     }  # fmt: skip
-    attention = options.first("ds.attn_implementation", "attn_implementation") or ""
-    if "flash" in attention or options.is_on("flash_attn") or (is_rl and not attention):
-        train["attention"] = "flash"
+    attention = _attention(options, is_rl)
+    if attention:
+        train["attention"] = attention
     if options.is_on("ds.use_liger_kernel", "use_liger_kernel"):
         train["kernels"] = ["liger"]
     if options.is_on("ds.adam_offload", "adam_offload"):
@@ -84,6 +84,18 @@ def _states(options: Options, is_rl: bool) -> tuple[dict[str, object], list[str]
     if options.first("optim") == "muon":
         train["optimizer"] = "muon"
     return train, []
+
+
+def _attention(options: Options, is_rl: bool) -> str | None:
+    """flash_attention_2 unless told, and wherever samples are packed; before 0.9 (`--bf16`) it took --flash_attn."""
+    asked = options.first("ds.attn_implementation", "attn_implementation") or ""
+    packs = options.is_on("ds.packing_samples", "packing_samples")
+    is_old = any(name in options.values for name in ("bf16", "fp16", "flash_attn"))
+    if "flash" in asked or packs or options.is_on("flash_attn"):
+        return "flash"
+    if asked in ("eager", "sdpa"):
+        return asked
+    return None if asked or (is_old and not is_rl) else "flash"
 
 
 def _batch(options: Options, kind: str, train: dict[str, object], is_rl: bool, gpus: int) -> list[str]:

@@ -18,21 +18,29 @@ from vramwise.interop.launch.options import Options, flattened
 from vramwise.tables import table
 
 _MODELS = {  # models/*/__init__.py: flavours of each model, by the checkpoints that they are made for
+    "llama2": {
+        "7B": "meta-llama/Llama-2-7b-hf",
+        "13B": "meta-llama/Llama-2-13b-hf",
+        "70B": "meta-llama/Llama-2-70b-hf",
+    },
     "llama3": {"8B": "meta-llama/Llama-3.1-8B", "70B": "meta-llama/Llama-3.1-70B", "405B": "meta-llama/Llama-3.1-405B"},
     "llama4": {"17bx16e": "meta-llama/Llama-4-Scout-17B-16E", "17bx128e": "meta-llama/Llama-4-Maverick-17B-128E"},
     "deepseek_v3": {"16B": "deepseek-ai/DeepSeek-V2-Lite", "671B": "deepseek-ai/DeepSeek-V3"},
     "gpt_oss": {"20b": "openai/gpt-oss-20b", "120b": "openai/gpt-oss-120b"},
 }
+_SCHEDULE = ("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
 _SCHEDULES = {"1f1b": "1f1b", "interleaved1f1b": "interleaved-1f1b", "gpipe": "gpipe", "interleavedzerobubble":
               "zero-bubble", "zbvzerobubble": "zero-bubble"}  # fmt: skip
 _OPTIMIZERS = {"adamw": "adamw", "adam": "adamw", "muon": "muon", "distmuon": "muon"}
 _BATCH, _LENGTH, _GPUS = 8, 2048, 8
 _TENSOR = ("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree")
-_PIPELINE = ("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree")
+_PIPELINE = ("parallelism.pipeline_parallel_degree", "experimental.pipeline_parallel_degree",
+             "training.pipeline_parallel_degree")  # fmt: skip
 _FLOAT8_RECIPE = ("quantize.linear.float8.recipe_name", "float8.recipe_name")
 _FLOAT8_GATHER = ("quantize.linear.float8.enable_fsdp_float8_all_gather", "float8.enable_fsdp_float8_all_gather")
 _CONTEXT = ("parallelism.context_parallel_degree", "experimental.context_parallel_degree")
-_SHARD = ("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree")
+_SHARD = ("parallelism.data_parallel_shard_degree", "training.data_parallel_shard_degree",
+          "training.data_parallel_degree")  # fmt: skip
 _REPLICATE = ("parallelism.data_parallel_replicate_degree", "training.data_parallel_replicate_degree")
 
 
@@ -95,7 +103,7 @@ def _model(options: Options) -> object:
     assets = options.first("model.hf_assets_path", "model.tokenizer_path", "hf_assets_path")
     name, flavor = options.first("model.name") or "llama3", options.first("model.flavor") or ""
     family = _MODELS.get(name, {})
-    found = family.get(flavor)
+    found = options.first("hf_transformers.model") if name == "transformers_modeling_backend" else family.get(flavor)
     if name.startswith("qwen3") and flavor:
         found = f"Qwen/{'Qwen3.5' if name == 'qwen3_5' else 'Qwen3'}-{flavor}"
     if found is None and assets:
@@ -133,14 +141,14 @@ def _training(options: Options, gpus: int | None) -> tuple[dict[str, object], li
         train.pop("expert_tensor_parallel_size", None)
     if options.is_on("compile.enable", "training.compile"):
         train["compile"] = True
-    if any("float8" in one for one in options.several("model.converters")):
+    if _is_float8(options):
         recipe = options.first(*_FLOAT8_RECIPE) or "tensorwise"
         train |= {"precision": "fp8-mixed", "fp8_recipe": "rowwise" if recipe.startswith("rowwise") else "tensorwise"}
         if options.is_on(*_FLOAT8_GATHER):
             train["fp8_all_gather"] = True
         if options.is_on("float8.force_recompute_fp8_weight_in_bwd") and recipe == "tensorwise":
             train["fp8_operands"] = "recomputed"
-    if options.is_on("parallelism.disable_loss_parallel") and "tensor_parallel_size" in cut:
+    if _gathers_logits(options) and "tensor_parallel_size" in cut:
         train["loss"] = "standard"
     samples = options.number("training.global_batch_size")
     if samples and samples > 0 and gpus:
@@ -148,6 +156,19 @@ def _training(options: Options, gpus: int | None) -> tuple[dict[str, object], li
     if options.first("training.max_norm") in ("0", "0.0"):
         train["clip_grad_norm"] = False
     return train, notes
+
+
+def _gathers_logits(options: Options) -> bool:
+    """Whether every rank has the whole logits; until autumn 2024 a switch turned the parallel loss on."""
+    off = options.is_on("parallelism.disable_loss_parallel", "training.disable_loss_parallel")
+    return off or not options.is_on("training.enable_loss_parallel", default=True)
+
+
+def _is_float8(options: Options) -> bool:
+    """Among the converters; until 2025 a switch of its own, before that the kind of scaling."""
+    named = any("float8" in one for one in options.several("model.converters"))
+    return named or options.is_on("float8.enable_float8_linear") or (
+        options.first("training.fp8_linear") not in (None, "False"))  # fmt: skip
 
 
 def _sharding(options: Options, gpus: int | None, cut: int) -> dict[str, object]:
@@ -166,7 +187,7 @@ def _sharding(options: Options, gpus: int | None, cut: int) -> dict[str, object]
 
 
 def _checkpointing(options: Options, notes: list[str]) -> dict[str, object]:
-    mode = options.first("activation_checkpoint.mode") or "selective"
+    mode = str(options.values.get("activation_checkpoint.mode") or "selective").lower()  # "none" is one of them
     if mode == "memory_budget":
         notes.append(
             "activation_checkpoint.mode memory_budget is taken as selective: what a compiler keeps is not known"
@@ -192,8 +213,11 @@ def _pipeline(options: Options, batch: int, has_stages: bool) -> dict[str, objec
     """Micro-batches of a pipeline: the batch over pipeline_parallel_microbatch_size."""
     if not has_stages:
         return {}
-    schedule = options.first("parallelism.pipeline_parallel_schedule") or "1F1B"
+    schedule = options.first(*_SCHEDULE) or "1F1B"
     each = options.number("parallelism.pipeline_parallel_microbatch_size") or 1
+    parts = options.number("experimental.pipeline_parallel_microbatches")
+    if parts:
+        each = max(1, batch // parts)
     count = max(1, batch // each)
     found: dict[str, object] = {"pipeline_schedule": _SCHEDULES.get(schedule.lower(), "1f1b"),
                                 "micro_batch_size": each, "num_microbatches": count,

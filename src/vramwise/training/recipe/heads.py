@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import describe
-from vramwise.models.blocks import Block, Parameter, Value
+from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.operations.simple import Linear
 from vramwise.models.type_facts import fact_value
@@ -32,16 +32,23 @@ def with_head(model: Model, head: str) -> Model:
 
 def _decoder(model: Model, labels: int) -> Model:
     *layers, last = model.blocks
-    if "logits" not in last.outputs or not isinstance(last.ops[-1], Linear):
+    before = _before_output(last)  # what caps or scales logits belongs to the causal class alone
+    score = last.ops[len(before)] if "logits" in last.outputs and len(before) < len(last.ops) else None
+    if not isinstance(score, Linear):
         raise ScenarioError("train.head", f"the output layer of {model.id or model.family} cannot be exchanged")
-    score = last.ops[-1]
     if not labels:
-        block = replace(last, ops=last.ops[:-1], outputs={"hidden": score.inputs[0]})
+        block = replace(last, ops=before, outputs={"hidden": score.inputs[0]})
         return replace(model, blocks=(*layers, block), head="none")
     weight = Parameter("score.weight", (labels, score.inputs[0].width), "head", is_linear=True)
     logits = Value(score.outputs[0].id, labels)
     op = replace(score, module="score", outputs=(logits,), parameters=(weight,))
-    return replace(model, blocks=(*layers, replace(last, ops=(*last.ops[:-1], op), outputs={"logits": logits})))
+    return replace(model, blocks=(*layers, replace(last, ops=(*before, op), outputs={"logits": logits})))
+
+
+def _before_output(last: Block) -> tuple[Operation, ...]:
+    """The operations before the last linear layer, which gives the logits."""
+    at = max((place for place, op in enumerate(last.ops) if isinstance(op, Linear)), default=len(last.ops))
+    return last.ops[:at]
 
 
 def untied(model: Model) -> Model:

@@ -1,0 +1,25 @@
+"""Models under another head than their own hold the parameters of the real class."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from vramwise.models import describe
+from vramwise.training.recipe.heads import with_head
+
+SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 200}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name"), [("gemma2", "Gemma2ForCausalLM"), ("llama", "LlamaForCausalLM")])
+def test_a_classifier_takes_the_place_of_the_output_layer(kind: str, name: str) -> None:
+    """Gemma 2 caps its logits behind the output layer, which its classifier does not."""
+    config: PreTrainedConfig = CONFIG_MAPPING[kind](**SIZES, pad_token_id=0)
+    with torch.device("meta"):
+        real = AutoModelForSequenceClassification.from_config(config)
+    ours = with_head(describe({**config.to_dict(), "architectures": [name]}, kind), "sequence-classification")
+    assert ours.num_parameters == sum(parameter.numel() for parameter in real.parameters())
+    assert ours.blocks[-1].ops[-1].module == "score"
