@@ -215,3 +215,9 @@ def test_a_large_file_takes_little_memory(tokenizer, tmp_path, capsys):
     tracemalloc.stop()
     assert peak < path.stat().st_size / 2
     assert "5,000 samples" in capsys.readouterr().out
+
+
+def test_missing_data_is_said_before_a_tokenizer_is_fetched(capsys, monkeypatch):
+    monkeypatch.setattr("vramwise.cli.lengths.tokenizer_named", lambda name: pytest.fail(name))
+    assert main(["lengths", "nowhere.jsonl", "--tokenizer", "gpt2"]) == 4
+    assert "nowhere.jsonl: No such file" in capsys.readouterr().err

@@ -156,3 +156,12 @@ def test_a_script_of_several_programs(tmp_path, capsys):
 def test_what_the_command_refuses(words, capsys):
     assert main(["estimate", "--together", "--gpu", CARD, *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_share_that_is_too_small_takes_no_more_than_its_process():
+    """A card's size for a share of it is nothing that anybody takes: the next program starts on what is left."""
+    found = answer(serve(0.1), serve(0.4))
+    first, second = found.parts
+    assert (first.starts, second.starts) == (False, True)
+    assert first.process.expected < 0.3 * found.capacity.usable_bytes < first.result.needed.expected
+    assert found.verdict.word == "does not fit"

@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print mean, spread, maximum and percentiles; 0 when a sample was read."""
     limit = _limit(args.limit)
+    open_to_read(args.data).close()  # a tokenizer of the hub takes longer to come than a missing file to be noticed
     tokenizer = tokenizer_named(args.tokenizer)
     counts = _counted(args.data, tokenizer, args.column, limit)
     if not counts.samples:
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
 
     width = screen_width()
     shown = [f"{name} {value:,}" for name, value in counts.percentiles().items()]
-    text = [f"{counts.samples:,} samples, {counts.tokens:,} tokens ({tokenizer.shown})", *wrapped(shown, width)]
+    samples = "sample" if counts.samples == 1 else "samples"
+    text = [f"{counts.samples:,} {samples}, {counts.tokens:,} tokens ({tokenizer.shown})", *wrapped(shown, width)]
     text += [line for note in _notes(counts, tokenizer) for line in wrapped_text("note  ", note, width)]
     show([*text, "", *lines])
     return 0
@@ -99,7 +101,8 @@ def _samples(path: str, column: str | None, counts: Counts) -> Iterator[Sample]:
 
 
 def _why(counts: Counts) -> str:
-    return f": {counts.skipped:,} lines could not be read ({counts.reasons[0]})" if counts.reasons else ""
+    lines = "line" if counts.skipped == 1 else "lines"
+    return f": {counts.skipped:,} {lines} could not be read ({counts.reasons[0]})" if counts.reasons else ""
 
 
 def _scenario_lines(counts: Counts) -> list[str]:

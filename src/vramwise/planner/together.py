@@ -153,13 +153,11 @@ def _part(name: str, scenario: Scenario, room: Room, before: Sequence[Part], est
 
 
 def _process(result: Result) -> Quantity:
-    """The most that the process ever holds; of one that does not start, what it would need."""
-    held, needed = result.quantities.get("nvidia_smi"), result.needed
-    if held is None:
-        return needed
-    if result.verdict is None or result.verdict.fits:
-        return held
-    return held if held.expected > needed.expected else needed
+    """The most that the process ever holds; of one that does not start, as far as it would get.
+
+    What an engine that takes a share of its card needs is a card's size, which nobody takes of this one.
+    """
+    return result.quantities.get("nvidia_smi") or result.needed
 
 
 def _moments(parts: Sequence[Part]) -> list[Moment]:

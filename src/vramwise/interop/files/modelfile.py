@@ -104,7 +104,7 @@ def _llama_server(base: str, projectors: list[str], adapters: list[str], paramet
 
 
 def _settings(parameters: dict[str, str], adapters: list[str]) -> dict[str, object]:
-    """Keys of `serve` that `ollama run` has no flag for (llm/llama_server.go: -ngl, -b and -ub); -1 is its own choice."""
+    """Keys of `serve` that `ollama run` has no flag for (llm/llama_server.go: -ngl, -b, -ub); -1 is its own choice."""
     settings: dict[str, object] = {}
     for name, key in (("num_gpu", "n_gpu_layers"), ("num_batch", "n_batch")):
         if parameters.get(name, "").isdecimal():
