@@ -214,3 +214,13 @@ def test_words_are_quoted_for_the_shell(tmp_path: Path) -> None:
         "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100}))  # fmt: skip
     export = vramwise.export({**scenario, "model": str(folder)}, "vllm")
     assert shlex.split(export.command) == ["vllm", "serve", str(folder)]
+
+
+def test_vllm_is_told_how_many_tokens_are_drafted() -> None:
+    """It asks for a number; the estimate counts one where none is stated. MTP takes the model's own."""
+    for drafts, written in (
+        ({"method": "ngram"}, '{"method": "ngram", "num_speculative_tokens": 1}'),
+        ({"method": "mtp"}, '{"method": "mtp"}'),
+    ):
+        scenario = {"model": "deepseek-ai/DeepSeek-V3", "task": "serve", "serve": {"speculative": drafts}}
+        assert written in vramwise.export(scenario, "vllm").command

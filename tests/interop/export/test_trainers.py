@@ -181,3 +181,10 @@ def test_torchtunes_words_take_keys_away(tmp_path: Path) -> None:
                                       "~optimizer.fused optimizer=torch.optim.SGD"))  # fmt: skip
     assert launch.scenario["train"]["optimizer"] == "sgd"
     assert launch.scenario["train"]["optimizer_impl"] == "foreach"
+
+
+def test_trl_loads_the_base_of_adapters_as_it_was_estimated() -> None:
+    """TRL's own default is fp32, which nobody who asks for LoRA means."""
+    export = vramwise.export(_train("trl", method="lora", lora_rank=16), "trl")
+    assert yaml.safe_load(export.text)["dtype"] == "bfloat16"
+    assert yaml.safe_load(vramwise.export(_train("trl", method="full"), "trl").text)["dtype"] == "float32"

@@ -21,11 +21,16 @@ _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 def as_trl_does(scenario: Scenario) -> Scenario:
-    """What TRL does where the scenario says nothing: the loss a tile at a time, 16-bit adapters on a quantized base."""
+    """What TRL does where the scenario says nothing: the loss a tile at a time, 16-bit adapters on a quantized base.
+
+    A base that only adapters change is loaded in 16 bit, as everybody else does it: TRL would read it in fp32.
+    """
     train = scenario.train
     own: dict[str, object] = {"framework_version": VERSION, "loss": "fused-linear"}
     if train.method == "qlora" and not train.dora:
         own["lora_dtype"] = "bf16"
+    if train.method == "lora" and str(train.precision).startswith("bf16"):
+        own["param_dtype"] = "bf16"
     open_ = {key: value for key, value in own.items() if key not in train.explicit}
     return scenario.replace(train=train.replace(**open_)) if open_ else scenario
 

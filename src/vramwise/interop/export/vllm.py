@@ -17,6 +17,7 @@ QUANTIZATIONS = {
     "awq": "awq", "awq-marlin": "awq_marlin", "gptq": "gptq", "gptq-marlin": "gptq_marlin", "fp8": "fp8",
     "mxfp4": "mxfp4", "bitsandbytes-nf4": "bitsandbytes", "gguf": "gguf",
 }  # fmt: skip
+_COUNTS_ITSELF = frozenset({"mtp", "suffix"})  # config/speculative.py: n_predict of the model, the tree's depth
 _NEGATED = frozenset({"enable_prefix_caching"})
 _SWITCHES = {"use_v1": "VLLM_USE_V1", "flashinfer_sampler": "VLLM_USE_FLASHINFER_SAMPLER"}
 
@@ -41,6 +42,8 @@ def write(asked: Asked) -> Draft:
     if isinstance(drafts, Mapping):
         names = {"num_tokens": "num_speculative_tokens"}
         config = {names.get(key, key): value for key, value in drafts.items() if key in ("method", "model", *names)}
+        if config.get("method") not in _COUNTS_ITSELF:
+            config.setdefault("num_speculative_tokens", 1)  # vLLM asks for a number; one is what was counted
         words += ["--speculative-config", json.dumps(config)]
     words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
     environment = stages("VLLM_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
