@@ -147,14 +147,14 @@ def _model(config: Table, role: str) -> Program:
 
 def _own_script(table: Table) -> Iterator[Program]:
     """KubeRay's samples of vLLM: a script around its engine, told by variables (ray-operator/config/samples/vllm)."""
-    variables = _environment(table)
+    variables, command = _environment(table), _ENGINES["vLLM"]
     model = variables.get("MODEL_ID", "")
-    if "vllm" not in str(table.get("import_path") or "").lower() or not model or model.startswith("$"):
+    if command[0] not in str(table.get("import_path") or "").lower() or not model or model.startswith("$"):
         return
     flags = [word for name, flag in _SCRIPT_FLAGS.items() if variables.get(name) for word in (flag, variables[name])]
     pinned = re.search(r"\bvllm==(\d+(?:\.\d+)+)", json.dumps(table.get("runtime_env")))
     note = f"{clipped(str(table['import_path']))} is taken as vllm serve: its variables {', '.join(variables)} say how"
-    yield Program(str(table.get("name") or model), ("vllm", "serve", model, *flags), (note,),
+    yield Program(str(table.get("name") or model), (*command, model, *flags), (note,),
                   serve={"engine_version": pinned[1]} if pinned else {})  # fmt: skip
 
 
