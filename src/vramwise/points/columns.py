@@ -186,6 +186,12 @@ class Arrays:
         target[mask] = numbers
 
 
+def whole_numbers(column: Iterable[int]) -> list[int]:
+    """The numbers of a list, or of an array at once."""
+    listed: Callable[[], list[int]] | None = getattr(column, "tolist", None)
+    return listed() if listed is not None else [int(x) for x in column]
+
+
 def columns_for(count: int) -> Lists | Arrays:
     """Arrays where NumPy is installed and there are enough numbers for it, else lists."""
     return Arrays() if count >= WORTH_ARRAYS and find_spec("numpy") is not None else Lists()

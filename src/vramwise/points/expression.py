@@ -42,10 +42,7 @@ class Expression:
             return of(self.points, terms)
         if not isinstance(other, Expression):
             return _real(add, self, other)
-        terms = dict(self.terms)
-        for monomial, times in other.terms.items():
-            _put(terms, monomial, terms.get(monomial, 0) + times)
-        return of(self.points, terms)
+        return of(self.points, _sum(self.terms, other.terms))
 
     __radd__ = __add__
 
@@ -57,10 +54,7 @@ class Expression:
             return self + -other
         if not isinstance(other, Expression):
             return _real(sub, self, other)
-        terms = dict(self.terms)
-        for monomial, times in other.terms.items():
-            _put(terms, monomial, terms.get(monomial, 0) - times)
-        return of(self.points, terms)
+        return of(self.points, _difference(self.terms, other.terms))
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other
@@ -206,11 +200,35 @@ def _real(operation: Callable[..., Any], left: Any, right: Any) -> Any:
 
 def of(points: Points, terms: Terms) -> Any:
     """The polynomial, or the int that it is."""
+    if len(terms) > 1:
+        return Expression(points, terms)
     if not terms:
         return 0
-    if len(terms) == 1 and ONE in terms:
-        return terms[ONE]
-    return Expression(points, terms)
+    return terms[ONE] if ONE in terms else Expression(points, terms)
+
+
+def _sum(left: Terms, right: Terms) -> Terms:
+    terms = left.copy()
+    for monomial, times in right.items():
+        if monomial not in terms:
+            terms[monomial] = times
+        elif total := terms[monomial] + times:
+            terms[monomial] = total
+        else:
+            del terms[monomial]
+    return terms
+
+
+def _difference(left: Terms, right: Terms) -> Terms:
+    terms = left.copy()
+    for monomial, times in right.items():
+        if monomial not in terms:
+            terms[monomial] = -times
+        elif total := terms[monomial] - times:
+            terms[monomial] = total
+        else:
+            del terms[monomial]
+    return terms
 
 
 def _put(terms: Terms, monomial: Monomial, times: int) -> None:

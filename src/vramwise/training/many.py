@@ -9,7 +9,7 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models.model import Model
-from vramwise.points.columns import Lists
+from vramwise.points.columns import Lists, whole_numbers
 from vramwise.points.needs import ManyNeeds
 from vramwise.points.run import Points
 from vramwise.records import replace
@@ -40,7 +40,7 @@ def needs_of_many(
     many = len(batches if batches is not None else lengths)
     sizes = {
         "batch": [job.train.micro_batch_size] * many if batches is None else batches,
-        "sequence": lengths * many if sequences is None else lengths,
+        "sequence": list(lengths) * many if sequences is None else lengths,
     }
     names: list[str] = []
     card_bytes, ranks = None if room is None else room.seen_bytes, telling_ranks(job)
@@ -100,7 +100,7 @@ def _needs(
 
 def _lengths(
     scenario: Scenario, model: Model, gpu: Gpu | None, sequences: Sequence[int] | None
-) -> tuple[Job, list[int], dict[int, str]]:  # fmt: skip
+) -> tuple[Job, Sequence[int], dict[int, str]]:  # fmt: skip
     """The job, tokens of its longest row for each length that is asked for, and which lengths are refused.
 
     Raises ScenarioError where all are.
@@ -112,7 +112,7 @@ def _lengths(
     refusals: dict[int, str] = {}
     job: Job | None = None
     refusal: ScenarioError | None = None
-    for length in dict.fromkeys(map(int, sequences)):
+    for length in dict.fromkeys(whole_numbers(sequences)):
         if job is not None and not _hangs_on_length(job):
             known[length] = length
             continue
@@ -123,7 +123,9 @@ def _lengths(
             refusals[length], refusal = str(problem), problem
     if job is None:
         raise refusal or ScenarioError("train.sequence_length", "no length is given")
-    return job, [known.get(int(length), job.train.sequence_length) for length in sequences], refusals
+    if not refusals and all(length == taken for length, taken in known.items()):
+        return job, sequences, refusals
+    return job, [known.get(length, job.train.sequence_length) for length in whole_numbers(sequences)], refusals
 
 
 def _hangs_on_length(job: Job) -> bool:

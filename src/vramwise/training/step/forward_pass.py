@@ -30,7 +30,7 @@ def largest_in_forward(
     The frame that calls the layers holds a layer's input until the layer returns; a checkpointed layer keeps it
     anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over.
     """
-    most, passing_casts, cached = ForwardPeak(), 0, 0
+    most, most_bytes, passing_casts, cached = ForwardPeak(), 0, 0, 0
     for i, run in enumerate(runs):
         if run.name == "loss":
             continue
@@ -45,5 +45,7 @@ def largest_in_forward(
         )
         passing_casts += run.forward_casts
         cached += 0 if run.is_head else run.outputs_held
-        most = max(most, found, key=lambda peak: peak.total)
+        total = found.total
+        if total > most_bytes:
+            most, most_bytes = found, total
     return most
