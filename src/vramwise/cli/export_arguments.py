@@ -10,6 +10,7 @@ import sys
 from vramwise.cli.parsing import CommandParser
 from vramwise.errors import UsageError
 from vramwise.files import shown_path, write_file
+from vramwise.interop.export.draft import File
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 
@@ -21,7 +22,7 @@ def add_export_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--export", metavar="TOOL",
         help="instead of the answer, the scenario as the command or file of TOOL: vllm, sglang, llama-server, k8s, "
-        "accelerate, deepspeed, axolotl, llamafactory, torchtune, trl; what it has no words for goes to stderr",
+        "accelerate, deepspeed, axolotl, llamafactory, torchtune, trl, aisimulate; what it cannot say goes to stderr",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="FILE", help="with --export: write it there (a new file)")
 
@@ -47,6 +48,16 @@ def refuse_a_file_that_is_there(args: argparse.Namespace) -> None:
     """Raises UsageError where -o names a file that exists."""
     if args.output is not None and os.path.lexists(args.output) and os.path.isfile(args.output):
         raise UsageError(f"-o {shown_path(args.output)}: is there already: name another file, or remove it")
+
+
+def print_text(args: argparse.Namespace, file: File) -> int:
+    """Print or write a file that is no scenario of its own."""
+    if args.output is None:
+        print(file.text, end="")
+    else:
+        write_file(args.output, file.text)
+        print(f"{shown_path(args.output)}: {file.what}", file=sys.stderr)
+    return 0
 
 
 def print_export(args: argparse.Namespace, scenario: Scenario) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from vramwise.cli.mfu_question import Question, read_output, sizes_of, throughput_of
+from vramwise.cli.mfu_question import Question, read_output, throughput_of
 from vramwise.errors import UsageError
 from vramwise.formats import dtype
+from vramwise.planner.model_sizes import sizes_of
 from vramwise.utilization.conventions import CONVENTIONS, inference_flops_per_token
 from vramwise.utilization.published import comparable_runs
 from vramwise.utilization.roofline import decode_bound, prefill_bound, published_band

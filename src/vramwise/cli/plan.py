@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from vramwise.cli.brief_help import JOB
 from vramwise.cli.export_arguments import add_export_arguments, print_export, refuse_a_file_that_is_there
 from vramwise.cli.parsing import CommandParser
+from vramwise.cli.plan_apart import plan_apart, traffic_of
+from vramwise.cli.plan_numbers import number, positive
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.planner.inventory import read_inventory
@@ -57,6 +59,13 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--requests", metavar="N", help="of the longest length at once: replicas of a server, and cards"
     )
+    parser.add_argument(
+        "--request-rate",
+        metavar="N",
+        help="requests a second: prefill and decode on servers of their own, for that load",
+    )
+    parser.add_argument("--input-tokens", metavar="N", help="with --request-rate: tokens of a prompt")
+    parser.add_argument("--output-tokens", metavar="N", help="with --request-rate: tokens of a reply")
     parser.add_argument("--save", metavar="FILE", help="keep the search for layouts; the same question goes on from it")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON and nothing else")
     parser.add_argument(
@@ -73,6 +82,9 @@ def run(args: argparse.Namespace) -> int:
     wishes = _wishes(args, scenario.task)
     _refuse_wishes_against_what_is_asked(scenario, wishes)
     pools = read_inventory(args.inventory) if args.inventory is not None else []
+    traffic = traffic_of(args, scenario.task)
+    if traffic is not None:
+        return plan_apart(args, scenario, traffic, wishes, pools)
     from vramwise.cli.screens.progress import Progress
 
     gc.set_threshold(200_000, 50, 1_000)  # a search makes much and drops little of it
@@ -125,10 +137,10 @@ def _wishes(args: argparse.Namespace, task: str) -> Wishes:
         near = nearest(strange[0], sorted(keys))
         hint = f": did you mean {', '.join(near)}?" if near else ""
         raise UsageError(f'--keep: unknown setting "{clipped(strange[0])}"{hint}')
-    risk = None if args.risk is None else _number("--risk", args.risk)
+    risk = None if args.risk is None else number("--risk", args.risk)
     if risk is not None and not 0 < risk < 1:
         raise UsageError(f"--risk: expected a probability between 0 and 1, got {clipped(args.risk)}")
-    requests = _positive("--requests", args.requests)
+    requests = positive("--requests", args.requests)
     if requests is not None and (task != "serve" or requests != int(requests)):
         said = f"expected a whole number, got {clipped(args.requests)}" if task == "serve" else "goes with --goal run"
         raise UsageError(f"--requests: {said}")
@@ -139,8 +151,8 @@ def _wishes(args: argparse.Namespace, task: str) -> Wishes:
         keep=keep,
         offloads=not args.no_offload,
         most_recompute=_one_of("--max-recompute", args.max_recompute, RECOMPUTE),
-        price_per_hour=_positive("--price", args.price),
-        tokens=None if (tokens := _positive("--tokens", args.tokens)) is None else round(tokens),
+        price_per_hour=positive("--price", args.price),
+        tokens=None if (tokens := positive("--tokens", args.tokens)) is None else round(tokens),
         requests=None if requests is None else int(requests),
     )
 
@@ -171,30 +183,6 @@ def _one_of(name: str, given: str, allowed: Iterable[str]) -> str:
         hint = f": did you mean {', '.join(near)}?" if near else ""
         raise UsageError(f'{name}: expected one of {", ".join(names)}, got "{clipped(given)}"{hint}')
     return given
-
-
-_LETTERS = {"k": 3, "m": 6, "b": 9, "t": 12}
-
-
-def _number(name: str, text: str) -> float:
-    """A number, with k, m, b or t behind it for thousands to trillions."""
-    power = _LETTERS.get(text[-1:].lower(), 0)
-    try:
-        value = float(text[:-1] if power else text) * 10.0**power
-    except ValueError:
-        value = float("nan")
-    if not abs(value) < 1e18:
-        raise UsageError(f"{name}: expected a number such as 2.5 or 15T, got {clipped(text)!r}")
-    return value
-
-
-def _positive(name: str, text: str | None) -> float | None:
-    if text is None:
-        return None
-    value = _number(name, text)
-    if value <= 0:
-        raise UsageError(f"{name}: expected a number above 0, got {clipped(text)}")
-    return value
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

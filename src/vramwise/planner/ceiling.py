@@ -35,21 +35,21 @@ def ceiling_of(question: Question, way: Way) -> Ceiling | None:
     if way.result is None or way.task != "serve" or bandwidth is None or not is_whole(question, way):
         return None
     at_once = int(way.resolved.get("tensor_parallel_size") or 1) if way.method != FILES else 1
-    weights, cache = _weights_read(question.model, way), _cache_bytes(way)
+    weights, cache = weights_read(question.model, way), cache_bytes(way)
     if not weights:
         return None
     bound = decode_bound(weights, cache, bandwidth, at_once)
     return Ceiling(bound.tokens_per_s, bandwidth, weights + cache)
 
 
-def _weights_read(model: Model, way: Way) -> int:
+def weights_read(model: Model, way: Way, *, every_expert: bool = False) -> int:
     """Bytes of weights that a token reads: all but the routed experts it is not sent to, and one row of the embedding.
 
-    A tied embedding is read as the output layer.
+    A tied embedding is read as the output layer. `every_expert`: of a large batch, whose tokens go to all of them.
     """
     if way.result is None:
         return 0
-    share = _share_of_experts(model)
+    share = 1.0 if every_expert else _share_of_experts(model)
     if way.method == FILES:
         tensors = typed_tensors(model, way.precision, False)
         tied = not any(one.tensor.name == "output" for one in tensors)
@@ -88,7 +88,7 @@ def _share_of_experts(model: Model) -> float:
     return active / every if every else 1.0
 
 
-def _cache_bytes(way: Way) -> int:
+def cache_bytes(way: Way) -> int:
     """Bytes of one request's cache at the way's context, on all cards."""
     if way.result is None or not context_of(way):
         return 0
