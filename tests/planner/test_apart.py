@@ -64,7 +64,7 @@ def test_a_prompts_cache_is_what_moves(found):
     assert far.transfer.link == "network"
     # 3,200 Gbit/s of a node, 80 % of them, an eighth for one card
     assert far.transfer.seconds == pytest.approx(found.transfer.bytes / (3200e9 / 8 * 0.8 / 8), rel=1e-6)
-    carried = far.prefill.num_gpus * 3200e9 / 8 * 0.8 / 8
+    carried = min(far.prefill.num_gpus, far.decode.num_gpus) * 3200e9 / 8 * 0.8 / 8
     assert far.transfer.network_share == pytest.approx(200 * far.transfer.bytes / carried, rel=1e-6)
 
 
