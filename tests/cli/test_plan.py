@@ -93,7 +93,7 @@ def test_a_task_or_a_command_implies_the_goal(capsys):
         (["llama-3.1-8b", "--goal", "finetune", "--gpu", "h100"], "did you mean fine-tune"),
         (["llama-3.1-8b", "--goal", "run"], "no card to plan for: give --gpu CARD"),
         (["llama-3.1-8b", "--goal", "run", "--task", "train", "--gpu", "h100"], "needs --task serve, got --task train"),
-        (["llama-3.1-8b", "--task", "load", "--gpu", "h100"], "needs --task serve or train"),
+        (["llama-3.1-8b", "--task", "load", "--gpu", "h100"], "needs --task serve, generate or train"),
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--keep", "batch"], 'unknown setting "batch"'),
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--risk", "2"], "expected a probability"),
         (["llama-3.1-8b", "--goal", "train", "--gpu", "h100", "--price", "free"], "--price: expected a number"),
@@ -148,3 +148,17 @@ def test_a_model_that_no_catalog_knows_leaves_nothing(cache, tmp_path, capsys):
     assert main(["plan", str(folder), "--goal", "fine-tune", "--gpu", "4090", "--json"]) == 0
     capsys.readouterr()
     assert [file for file in cache.rglob("*") if file.is_file()] == [folder / "config.json"]
+
+
+def test_what_a_pipeline_runs_is_a_generation(capsys):
+    """Its layers stay on the host where they do not fit, which is said with their bytes."""
+    for words in (["flux.1-dev", "--goal", "run"], ["flux.1-dev", "--task", "generate"]):
+        assert main(["plan", *words, "--gpu", "4060"]) == 0
+        shown = capsys.readouterr().out
+        assert "--task generate --gpu 4060 --offload sequential" in shown
+        assert "at once" not in shown
+
+
+def test_layers_on_the_host_have_their_bytes(capsys):
+    assert main(["plan", "llama-3.1-405b", "--goal", "run", "--gpu", "4090", "--keep", "num_gpus"]) == 0
+    assert "207.81 GiB of host" in " ".join(capsys.readouterr().out.split())

@@ -79,7 +79,7 @@ def test_sure_servers_come_before_tight_ones_and_prices_decide():
 def test_where_there_are_fewer_cards_than_it_takes_it_says_so():
     few = apart(scenario(gpu=None), Traffic(1000.0, 2048, 256), [Pool("h100-sxm-80gb", 4)])
     assert few.prefill is None
-    assert "cards, and there are fewer" in few.binding
+    assert "more than the 4 there are" in few.binding
     none = apart(scenario("llama-3.1-405b"), LOAD)
     assert none.decode is None
     assert "does not fit" in none.binding
@@ -93,6 +93,13 @@ def test_where_there_are_fewer_cards_than_it_takes_it_says_so():
 def test_what_cannot_be_planned_is_one_line(serve, words):
     with pytest.raises(UsageError, match=words):
         apart(scenario(**serve).replace(num_gpus=2), LOAD)
+
+
+def test_a_model_that_writes_nothing_has_no_decode_servers_and_no_tokens_a_second(capsys):
+    with pytest.raises(UsageError, match="nothing to decode"):
+        apart(scenario("bert-base-uncased"), LOAD)
+    assert main(["plan", "bert-base-uncased", "--goal", "run", "--gpu", "4060", "--json"]) == 0
+    assert "request_tokens_per_second" not in json.loads(capsys.readouterr().out)["options"][0]
 
 
 def test_the_command_and_its_json(capsys):

@@ -24,6 +24,8 @@ from vramwise.scenario.definition import KINDS, TABLES
 
 HELP = "what to change, or how many of which GPUs, so that it fits"
 DOES_NOT_FIT = 3
+_GOAL_OF = {"serve": "run", "generate": "run", "train": "fine-tune"}
+"""The first goal of a task."""
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -118,20 +120,30 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     if args.task is None and not described:
         if args.goal is None:
             raise UsageError(f"--goal is missing: expected one of {', '.join(GOALS)}")
-        args.task = GOALS[args.goal]
+        args.task = _task_of(args)
     scenario = scenario_from_flags(args)
-    wanted = GOALS[args.goal] if args.goal is not None else scenario.task
-    if scenario.task != wanted or wanted not in GOALS.values():
-        allowed = f"--task {wanted}" if wanted in GOALS.values() else "--task serve or train"
+    goal = args.goal or _GOAL_OF.get(scenario.task)
+    if goal is None or _GOAL_OF.get(scenario.task) is None or GOALS[_GOAL_OF[scenario.task]] != GOALS[goal]:
+        allowed = f"--task {GOALS[goal]}" if goal is not None else "--task serve, generate or train"
         raise UsageError(f"a plan of this needs {allowed}, got --task {scenario.task}")
     return scenario
 
 
+def _task_of(args: argparse.Namespace) -> str:
+    """The goal's task; what a pipeline of Diffusers runs is a generation."""
+    if args.goal == "run" and args.engine is None and args.model is not None:
+        from vramwise.sources import resolve
+
+        if "_class_name" in resolve(args.model).config:
+            return "generate"
+    return GOALS[args.goal]
+
+
 def _wishes(args: argparse.Namespace, task: str) -> Wishes:
     """Raises UsageError for a wish that cannot be understood."""
-    goal = args.goal or next(goal for goal, name in GOALS.items() if name == task)
+    goal = args.goal or _GOAL_OF[task]
     keep = frozenset(key.strip().replace("-", "_") for key in args.keep.split(",") if key.strip())
-    keys = {*KINDS[Scenario], *KINDS[TABLES[GOALS[goal]]]}
+    keys = {*KINDS[Scenario], *KINDS[TABLES[task]]}
     strange = sorted(keep - keys)
     if strange:
         near = nearest(strange[0], sorted(keys))

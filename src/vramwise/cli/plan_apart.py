@@ -28,7 +28,7 @@ def traffic_of(args: argparse.Namespace, task: str) -> Traffic | None:
     if rate is None or prompt is None or reply is None:
         raise UsageError("--request-rate, --input-tokens and --output-tokens go together: give all three")
     if task != "serve":
-        raise UsageError("--request-rate: goes with --goal run")
+        raise UsageError(f"--request-rate: goes with what an engine serves (--task serve), not with --task {task}")
     if args.requests is not None:
         raise UsageError("--request-rate and --requests are two loads: leave out one of them")
     if args.option is not None and (args.option != "1" or args.export not in (None, _SIMULATOR)):

@@ -41,6 +41,7 @@ from vramwise.utilization.throughput import TERA
 
 PREFILL, DECODE = "prefill", "decode"
 _RANKS = (1, 2, 4, 8, 16)
+_TOO_LARGE = "does not fit"
 
 
 @record
@@ -169,6 +170,8 @@ def apart(
     """
     _refuse_what_has_no_pool(scenario)
     model = described_model(scenario.model)[1]
+    if not model.caches:
+        raise UsageError(f"{scenario.model} writes no text token by token: there is nothing to decode")
     there = list(pools) or own_pool(scenario)
     if not there:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")
@@ -196,8 +199,10 @@ def apart(
             return Apart(traffic, searched, one[0], other[0], _transfer(one, other, traffic))
     if pairs:
         few = min(sum(one.num_gpus for one, _ in pair) for pair in pairs)
-        return Apart(traffic, searched, None, None, None, f"it takes {few:,} cards, and there are fewer")
-    return Apart(traffic, searched, None, None, None, misses[-1] if misses else "no server fits into a node")
+        most = sum(pool.count for pool in there)
+        return Apart(traffic, searched, None, None, None, f"it takes {few:,} cards, more than the {most:,} there are")
+    short = [miss for miss in misses if _TOO_LARGE in miss] or misses[:1] or ["no server fits into a node"]
+    return Apart(traffic, searched, None, None, None, short[-1])
 
 
 def _refuse_what_has_no_pool(scenario: Scenario) -> None:
@@ -238,7 +243,7 @@ def _servers(scenario: Scenario, model: Model, role: str, traffic: Traffic, pool
     verdict, many = result.verdict, result.quantities.get("max_concurrency")
     if verdict is None or not verdict.fits or many is None or many.expected < 1:
         room = "" if result.capacity is None else f", room {format_bytes(result.capacity.usable_bytes)}"
-        return f"does not fit: needs {format_bytes(int(result.needed.expected))}{room}"
+        return f"{_TOO_LARGE}: needs {format_bytes(int(result.needed.expected))}{room}"
     table = result.scenario["serve"]
     held = min(int(many.expected), int(table.get("max_num_seqs") or many.expected))
     gpu = find_gpu(pool.gpu).gpu

@@ -42,6 +42,8 @@ def request_speed(scenario: Scenario, result: Result) -> RequestSpeed | None:
         model = described_model(scenario.model)[1]
     except VramwiseError:
         return None
+    if not model.caches:  # an encoder, which writes nothing token by token
+        return None
     reads_gguf = engine_named(scenario.serve.engine).reads_gguf
     if reads_gguf and str(scenario.model).endswith(".gguf"):
         return None  # what a token reads of a file's own mixture of types is not worked out

@@ -34,7 +34,7 @@ def apart_screen(found: Apart, scenario: Scenario) -> list[Line]:
     basis = (
         "servers are counted by the low end of their tokens/s: prefill between what published runs and what training "
         "reach of the matrix rate, decoding what published runs reach of the bandwidth; nobody waits in line, which "
-        "--export aisimulate writes a simulator's input for"
+        "--option 1 --export aisimulate writes a simulator's input for"
     )
     lines += wrapped_text("", basis, width)
     for number, one in enumerate(pools):

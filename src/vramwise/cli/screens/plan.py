@@ -10,9 +10,11 @@ from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.hardware import find_gpu
 from vramwise.planner.option import Option
 from vramwise.planner.plan import Plan
+from vramwise.result import Quantity
 from vramwise.units import format_bytes
 
 _HOURS_OF_A_DAY = 24
+_HEADS = {"train": ["step", "tokens/s"], "serve": ["tokens", "at once", "tokens/s"]}
 
 
 def plan_screen(plan: Plan) -> list[Line]:
@@ -82,11 +84,7 @@ def _heading(plan: Plan, width: int) -> list[Line]:
 def _table(plan: Plan, width: int) -> list[Line]:
     """One row of figures an option, and below it what is changed and what that asks."""
     with_money = any(option.cost_per_hour is not None for option in plan.options)
-    heads = [
-        "needs",
-        "then",
-        *(["step", "tokens/s"] if plan.asked.scenario["task"] == "train" else ["tokens", "at once", "tokens/s"]),
-    ]
+    heads = ["needs", "then", *_HEADS.get(str(plan.asked.scenario["task"]), [])]
     load = next((option.load for option in plan.options if option.load is not None), None)
     heads += [f"for {load.requests:,}"] if load is not None else []
     heads += ["an hour"] if with_money else []
@@ -103,7 +101,7 @@ def _table(plan: Plan, width: int) -> list[Line]:
 
 def _cost(option: Option) -> str:
     """What an option asks, with how much memory of a host that is."""
-    held = option.result.quantities.get("host_memory")
+    held = option.result.quantities.get("host_memory") or _layers_on_the_host(option)
     if held is None:
         return option.cost
     size = f"{format_bytes(int(held.expected))} of host memory on a node"
@@ -111,12 +109,20 @@ def _cost(option: Option) -> str:
     return "; ".join((*others, size))
 
 
+def _layers_on_the_host(option: Option) -> Quantity | None:
+    """The weights of a GGUF file that stay there, where some of its layers or experts do."""
+    serve = option.result.scenario.get("serve")
+    settings = serve if isinstance(serve, dict) else {}
+    on_the_host = settings.get("n_gpu_layers") is not None or settings.get("n_cpu_moe")
+    return option.result.quantities.get("weights_host") if on_the_host else None
+
+
 def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[str]:
     rate = option.tokens_per_second
     row = [
         format_bytes(int(option.result.needed.expected)),
         "–" if option.result.verdict is None else said(option.result.verdict),
-        *(_speed(option) if option.scenario.task == "train" else _requests(option)),
+        *_speeds(option),
     ]
     load = option.load
     if load is not None:
@@ -127,6 +133,12 @@ def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[st
     if tokens is not None:
         row.append("–" if not rate else f"{tokens / rate / 3600 / _HOURS_OF_A_DAY:,.2f}")
     return row
+
+
+def _speeds(option: Option) -> list[str]:
+    """Below the heads of its task."""
+    of_task = {"train": _speed, "serve": _requests}.get(option.scenario.task)
+    return [] if of_task is None else of_task(option)
 
 
 def _speed(option: Option) -> list[str]:
