@@ -162,3 +162,8 @@ def test_what_a_pipeline_runs_is_a_generation(capsys):
 def test_layers_on_the_host_have_their_bytes(capsys):
     assert main(["plan", "llama-3.1-405b", "--goal", "run", "--gpu", "4090", "--keep", "num_gpus"]) == 0
     assert "207.81 GiB of host" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_plain_no_names_every_unequal_card(capsys):
+    assert main(["plan", "qwen3-8b", "--goal", "train", "--gpus", "4090,3090"]) == 0
+    assert "no: not in the memory of GeForce RTX 4090 + GeForce RTX 3090" in capsys.readouterr().out

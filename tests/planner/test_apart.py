@@ -118,7 +118,9 @@ def test_the_command_and_its_json(capsys):
     [(FLAGS[:2], "go together"), ([*FLAGS, "--requests", "5"], "two loads"), ([*FLAGS, "--option", "2"], "one plan"),
      ([*FLAGS[:4], "--output-tokens", "1.5"], "whole number"), ([*FLAGS[:4], "--output-tokens", "0"], "above 0"),
      (["--request-rate", "x", *FLAGS[2:]], "expected a number"),
-     ([*FLAGS, "--option", "1", "--export", "vllm"], "--export aisimulate")],
+     ([*FLAGS, "--option", "1", "--export", "vllm"], "--export aisimulate"),
+     ([*FLAGS, "--save", "x.json"], "--save: has no effect"), ([*FLAGS, "--rank", "front"], "--rank: has no effect"),
+     ([*FLAGS[:2], "--input-tokens", "200k", "--output-tokens", "1"], "has positions for 131,072")],
 )  # fmt: skip
 def test_a_load_that_cannot_be_understood_is_one_line(flags, words, capsys):
     assert main([*ASKED, "--gpu", "h100", *flags]) == 2

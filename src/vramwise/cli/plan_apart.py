@@ -17,6 +17,8 @@ from vramwise.scenario import Scenario
 
 _DOES_NOT_FIT = 3
 _SIMULATOR = "aisimulate"
+_ORDERS = ("change", "money")
+"""Of plans: the fewest cards, with prices the least money, which is the order of servers in any case."""
 
 
 def traffic_of(args: argparse.Namespace, task: str) -> Traffic | None:
@@ -29,6 +31,13 @@ def traffic_of(args: argparse.Namespace, task: str) -> Traffic | None:
         raise UsageError("--request-rate, --input-tokens and --output-tokens go together: give all three")
     if task != "serve":
         raise UsageError(f"--request-rate: goes with what an engine serves (--task serve), not with --task {task}")
+    without_effect = {
+        "--save": args.save, "--keep": args.keep, "--tokens": args.tokens, "--no-offload": args.no_offload,
+        "--rank": args.rank if args.rank not in _ORDERS else None,
+    }  # fmt: skip
+    for name, given in without_effect.items():
+        if given:
+            raise UsageError(f"{name}: has no effect on servers for a load (--request-rate): leave it out")
     if args.requests is not None:
         raise UsageError("--request-rate and --requests are two loads: leave out one of them")
     if args.option is not None and (args.option != "1" or args.export not in (None, _SIMULATOR)):

@@ -19,6 +19,7 @@ from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import described_model, estimate
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.models import Model
+from vramwise.models.lengths import model_length
 from vramwise.planner.ceiling import cache_bytes, weights_read
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Seen
@@ -172,6 +173,9 @@ def apart(
     model = described_model(scenario.model)[1]
     if not model.caches:
         raise UsageError(f"{scenario.model} writes no text token by token: there is nothing to decode")
+    whole, longest = traffic.input_tokens + traffic.output_tokens, model_length(model)
+    if whole > longest:
+        raise UsageError(f"prompt and reply are {whole:,} tokens, and {scenario.model} has positions for {longest:,}")
     there = list(pools) or own_pool(scenario)
     if not there:
         raise UsageError("no card to plan for: give --gpu CARD, or --inventory FILE with those there are")

@@ -55,6 +55,9 @@ def verdict_on_these(asked: Result, wishes: Wishes, options: Sequence[Option]) -
     for option in options:
         if option.scenario.num_gpus <= many and "host_memory" not in option.result.quantities:
             return ""
+    unequal = asked.scenario.get("gpus")
+    if isinstance(unequal, list | tuple) and unequal:
+        return f"no: not in the memory of {' + '.join(find_gpu(str(one)).gpu.name for one in unequal)}"
     name = find_gpu(asked.capacity.gpu).gpu.name if asked.capacity.gpu else format_bytes(asked.capacity.total_bytes)
     return f"no: not in the memory of {many:,} × {name}"
 
