@@ -6,13 +6,16 @@ import argparse
 import json
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
 from vramwise.errors import UsageError
 from vramwise.files import shown_path, write_file
-from vramwise.interop.export.draft import File
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
+
+if TYPE_CHECKING:
+    from vramwise.interop.export.draft import File
 
 _DOES_NOT_FIT = 3
 

@@ -16,6 +16,7 @@ from vramwise.engines import engine_named
 from vramwise.errors import UsageError
 from vramwise.hardware import find_gpu
 from vramwise.interop.export.draft import Asked, Draft, File
+from vramwise.interop.export.tools import TOOLS, draft_of, tool_named
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -29,7 +30,6 @@ _SYSTEMS = {
     "gb300-288gb": "gb300", "h100-sxm-80gb": "h100_sxm", "h200-sxm-141gb": "h200_sxm", "l40s": "l40s",
     "rtx-pro-6000-blackwell-server": "rtx_pro_6000_server",
 }  # fmt: skip
-_BACKENDS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm"}
 _SAID = frozenset({
     "engine", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel",
     "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching",
@@ -43,7 +43,6 @@ _REQUESTS_OF_A_RUN = 1000
 def write(asked: Asked) -> Draft:
     """The input of one server. Raises UsageError for a card that the simulator has no data of."""
     from vramwise.estimation import estimate
-    from vramwise.interop.export.tools import TOOLS, draft_of
 
     scenario, result = asked.scenario, estimate(asked.scenario)
     _refuse_unequal(scenario)
@@ -59,7 +58,7 @@ def write(asked: Asked) -> Draft:
     file = File(asked.path, _yaml({"engine": engine}), "the simulator's input")
     words = ("aisimulate", "predict", "--config", asked.path)
     if own is None:
-        return Draft(words, (file,), unsaid=tuple(unsaid), reads=("vllm", "serve", asked.model))
+        return Draft(words, (file,), unsaid=tuple(unsaid))
     return Draft(words, (file,), own.environment, tuple(unsaid), own.reads or own.words)
 
 
@@ -104,11 +103,11 @@ def _deployment(scenario: Scenario, result: Result) -> dict[str, object]:
         raise UsageError(
             f"--export aisimulate: it has no measured kernels of {which}: expected one of {', '.join(_SYSTEMS)}"
         )
-    backend = _BACKENDS.get(scenario.serve.engine)
-    if backend is None:
-        titles = ", ".join(engine_named(name).title for name in _BACKENDS)
-        raise UsageError(f"--export aisimulate: simulates {titles}, not {engine_named(scenario.serve.engine).title}")
-    found: dict[str, object] = {"hardware": _SYSTEMS[gpu.id], "backend": backend}
+    engine, runs = engine_named(scenario.serve.engine), tool_named("aisimulate").runs
+    if engine.name not in runs:
+        titles = ", ".join(engine_named(name).title for name in runs)
+        raise UsageError(f"--export aisimulate: simulates {titles}, not {engine.title}")
+    found: dict[str, object] = {"hardware": _SYSTEMS[gpu.id], "backend": (*engine.rollout_names, engine.name)[0]}
     if result.scenario["serve"].get("kv_cache_dtype") in _FP8:
         found["kvcache_quant_mode"] = "fp8"
     return found
