@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import weakref
 from collections import Counter
@@ -133,8 +134,21 @@ class CardMemory:
             path = frame.f_code.co_filename
             if self._folder in path and not path.startswith(HERE) and not any(part in path for part in OUTSIDE):
                 function = function or f"{path.rpartition(self._folder)[2]}:{frame.f_code.co_qualname}"
-                module = self.module_names.get(id(frame.f_locals.get("self")))
+                module = self.module_names.get(id(_own_object(frame)))
                 if module is not None:
                     return module, function
             frame = frame.f_back
         return "", function
+
+
+def _own_object(frame: FrameType) -> object:
+    """What a method's frame calls `self`.
+
+    Up to Python 3.12 `f_locals` of a function is a copy that its frame keeps: left as it is, what the function names
+    anew would live on in it, and with it a tensor. In 3.13 it is the frame itself (PEP 667), which is left alone.
+    """
+    names = frame.f_locals
+    found = names.get("self")
+    if type(names) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        names.clear()
+    return found
