@@ -117,9 +117,9 @@ def write_tables(folder: Path, ranks: int, collectives: int, faults: Faults = CL
     import pyarrow as arrow
     from pyarrow import parquet
 
-    from vramwise.utilization.job.folder import ABOUT, arrow_table
+    from vramwise.utilization.job.folder import arrow_table
     from vramwise.utilization.job.part import columns_of
-    from vramwise.utilization.job.schema import SCHEMA, TABLES
+    from vramwise.utilization.job.schema import ABOUT, SCHEMA, TABLES
 
     folder.mkdir(parents=True)
     (folder / ABOUT).write_text(json.dumps({"schema": SCHEMA, "vramwise": "synthetic"}), "utf-8")

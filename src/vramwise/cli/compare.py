@@ -90,7 +90,7 @@ def _two(args: argparse.Namespace) -> int:
             flag(unused[0]) if unused else "--set" if args.set else "--calibrate" if args.calibrate else "--save-case"
         )
         raise UsageError(f"{name} belongs to a log: two results say everything themselves")
-    from vramwise.utilization.job.folder import is_job
+    from vramwise.utilization.job.schema import is_job
 
     jobs = [is_job(path) for path in (args.log, args.other)]
     if all(jobs):

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from vramwise.cli.profile_job import (
@@ -73,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own ones keep 14 MiB a process
-    from vramwise.utilization.job.folder import is_job
+    from vramwise.utilization.job.schema import is_job
     from vramwise.utilization.profiler.analysis import analyse, critical_path_of
 
     if args.top < 1:
@@ -81,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
     if args.plot and not args.plot.endswith(".svg"):
         raise UsageError(f'--plot: expected a name that ends with .svg, got "{args.plot}"')
     if is_for_once(args) and not any(map(is_job, args.traces)):
+        from tempfile import TemporaryDirectory
+
         with TemporaryDirectory(prefix="vramwise-job-") as args.out:
             return run(args)
     if (folder := job_folder(args)) is not None:

@@ -42,7 +42,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 def job_folder(args: argparse.Namespace) -> JobFolder | None:
     """The folder that is asked, or filled; None where traces are read as they are. Raises UsageError."""
-    from vramwise.utilization.job.folder import JobFolder, is_job
+    from vramwise.utilization.job.schema import is_job
 
     asked = [path for path in args.traces if is_job(path)]
     if asked and len(args.traces) > 1:
@@ -56,6 +56,8 @@ def job_folder(args: argparse.Namespace) -> JobFolder | None:
             if value is not None:
                 raise UsageError(f"{flag} goes with -o FOLDER" + (", or with that folder" if flag == "--sql" else ""))
         return None
+    from vramwise.utilization.job.folder import JobFolder
+
     return JobFolder(asked[0] if asked else args.out)
 
 

@@ -28,10 +28,9 @@ from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import read_at_most, shown_path, write_file
 from vramwise.units import MIB
 from vramwise.utilization.job.part import Columns, Named
-from vramwise.utilization.job.schema import SCHEMA, TABLES
+from vramwise.utilization.job.schema import ABOUT, SCHEMA, TABLES, is_job
 from vramwise.utilization.profiler.remote import remote_stamp
 
-ABOUT: Final = "job.json"
 LARGEST_ABOUT: Final = MIB
 UNWRITTEN: Final = ".unwritten."
 Stamp = dict[str, str | int]
@@ -43,11 +42,6 @@ def imported(name: str) -> Any:
         return import_module(name)
     except ImportError:
         raise VramwiseError("the tables of a job need DuckDB and pyarrow: pip install 'vramwise[scale]'") from None
-
-
-def is_job(path: str | os.PathLike[str]) -> bool:
-    """Whether this is the folder of a job."""
-    return os.path.isfile(os.path.join(path, ABOUT)) and os.path.isdir(os.path.join(path, "parts"))
 
 
 class JobFolder:

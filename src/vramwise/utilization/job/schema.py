@@ -5,9 +5,12 @@ Every table has `trace`, the file (or the part of it) that the row is from: rank
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 SCHEMA: Final = 2
+ABOUT: Final = "job.json"
+"""The file that makes a folder one of a job: which schema its tables have, and which release wrote them."""
 
 TEXT, WHOLE, YES_NO = "string", "int64", "bool"
 
@@ -48,3 +51,8 @@ compute. `memory`: the highest of a device, and the step in which it was allocat
 sets) and `cpu_calls` (launches and others with a correlation id) are what a critical path is found in; `launched_ns` is
 when the call began that launched an event, without one when the event did; -1 for what the trace does not say.
 """
+
+
+def is_job(path: str | os.PathLike[str]) -> bool:
+    """Whether this is the folder of a job."""
+    return os.path.isfile(os.path.join(path, ABOUT)) and os.path.isdir(os.path.join(path, "parts"))

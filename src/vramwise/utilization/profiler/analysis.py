@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import Collective, collective_table, collectives
-from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
 from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
@@ -48,6 +47,8 @@ def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[st
 
     `step`: its name or number; the one of median length without. None without GPU events. Raises UsageError.
     """
+    from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
+
     labelled = zip(rank_labels(recordings), recordings, strict=True)
     first = _ranks_named(recordings)
     used = {label: one for label, one in labelled if label in first and len(one.on_gpu)}

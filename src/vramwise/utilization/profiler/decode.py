@@ -150,9 +150,12 @@ class PlainEvent:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         get = values.get
-        self.ph, self.cat, self.name = _text(get("ph")), _text(get("cat")), _text(get("name"))
-        self.ts, self.dur = _number(get("ts")), _number(get("dur"))
-        args = get("args")
+        ph, cat, name, ts, dur, args = get("ph"), get("cat"), get("name"), get("ts"), get("dur"), get("args")
+        self.ph = ph if type(ph) is str else None
+        self.cat = cat if type(cat) is str else None
+        self.name = name if type(name) is str else None
+        self.ts = ts if type(ts) is int and -LARGEST_WHOLE < ts < LARGEST_WHOLE else _number(ts)
+        self.dur = dur if type(dur) is int and -LARGEST_WHOLE < dur < LARGEST_WHOLE else _number(dur)
         self.args = PlainArguments(args) if isinstance(args, dict) else None
 
 
@@ -174,10 +177,6 @@ def load_json(text: bytes) -> Any:
         return json.loads(text, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError) as error:
         raise BadBatch(str(error)) from None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _number(value: object) -> int | bytes:
