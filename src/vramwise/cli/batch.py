@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     """Answer every line; 0 once all are answered, errors and what does not fit included.
 
-    Raises SourceError when the input cannot be read, OSError when the output cannot be written.
+    Raises SourceError when the input cannot be read, OSError when the output cannot be written. Raises UsageError.
     """
     if estimate is None:
         from vramwise.estimation import estimate as answered

@@ -100,7 +100,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not."""
+    """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not. Raises UsageError."""
     if args.together:
         from vramwise.cli.together import run_together
 

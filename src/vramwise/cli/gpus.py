@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the accelerators that fit; raises UnknownNameError when none does."""
+    """Print the accelerators that fit; raises UnknownNameError when none does. Raises UsageError."""
     query = " ".join(args.query)
     if args.here:
         if query:

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print mean, spread, maximum and percentiles; 0 when a sample was read."""
+    """Print mean, spread, maximum and percentiles; 0 when a sample was read. Raises SourceError."""
     limit = _limit(args.limit)
     open_to_read(args.data).close()  # a tokenizer of the hub takes longer to come than a missing file to be noticed
     tokenizer = tokenizer_named(args.tokenizer)

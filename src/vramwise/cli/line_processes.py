@@ -43,7 +43,10 @@ def answered_by(processes: int, lines: Iterator[Line], answer: Callable[[Line], 
 
 
 def answered_by_dask(where: str, lines: Iterator[Line], answer: Callable[[Line], A]) -> Iterator[A]:
-    """The same by the workers of a Dask cluster. Raises as `clusters.connected` and `Cluster.in_order`."""
+    """The same by the workers of a Dask cluster. Raises as `clusters.connected` and `Cluster.in_order`.
+
+    Raises VramwiseError.
+    """
     from vramwise.clusters import Lost, connected
 
     turns = iter(lambda: list(islice(lines, LINES_A_TURN)), [])

@@ -68,7 +68,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was measured; 0 also where a run went out of memory, 1 where it failed, 130 when interrupted."""
+    """Print what was measured; 0 also where a run went out of memory, 1 where it failed, 130 when interrupted.
+
+    Raises UsageError.
+    """
     from vramwise.measure.sweep import parse_sweep
 
     take_scenario_file(args)

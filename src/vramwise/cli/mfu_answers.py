@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def training_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
-    """MFU and HFU with the names of everything that was chosen, other conventions, and comparisons."""
+    """MFU and HFU with the names of everything that was chosen, other conventions, and comparisons.
+
+    Raises UsageError.
+    """
     throughput = throughput_of(args, question.sequence)
     tflops, profile = args.tflops, None
     if args.deepspeed_output is not None:
@@ -155,7 +158,10 @@ def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, object
 
 
 def inference_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
-    """The ceiling of prefill or decoding, the band that published runs reach, and the share that was reached."""
+    """The ceiling of prefill or decoding, the band that published runs reach, and the share that was reached.
+
+    Raises UsageError.
+    """
     if question.model is None or question.gpu is None:
         raise UsageError(f"--task {args.task} needs MODEL and --gpu NAME")
     model, gpu = question.model, question.gpu

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what happened; 0 also where nothing failed in a snapshot."""
+    """Print what happened; 0 also where nothing failed in a snapshot. Raises UsageError."""
     from vramwise.measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
     from vramwise.measure.plain_pickle import looks_like_pickle
 

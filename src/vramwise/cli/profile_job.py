@@ -158,7 +158,7 @@ def trace_of(folder: JobFolder, rank: str) -> str:
 
 
 def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
-    """One rank by its tables alone: its trace is no longer there."""
+    """One rank by its tables alone: its trace is no longer there. Raises UsageError."""
     from vramwise.utilization.job.one_rank import rank_answer
     from vramwise.utilization.job.tables import tables_of
 
@@ -181,7 +181,10 @@ def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
 
 
 def fill(folder: JobFolder, args: argparse.Namespace) -> None:
-    """Read into the folder what is not there yet. Raises SourceError where no trace could be read."""
+    """Read into the folder what is not there yet. Raises SourceError where no trace could be read.
+
+    Raises UsageError.
+    """
     from vramwise.cli.screens.progress import Progress
     from vramwise.utilization.job.folder import imported, whole_path
     from vramwise.utilization.job.mapped import shard_of

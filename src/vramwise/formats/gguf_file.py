@@ -76,7 +76,7 @@ def read_gguf(path: str) -> GgufHeader:
 
 
 def gguf_header(files: RangedFiles, name: str) -> GgufHeader:
-    """As `read_gguf`, of one of the files of a folder or repository."""
+    """As `read_gguf`, of one of the files of a folder or repository. Raises SourceError."""
     shown = shown_in(files, name)
     split = _PART.search(name)
     if split is None:

@@ -202,7 +202,10 @@ class BlockBuilder:
         style: str = "half",
         table: str = "default",
     ) -> tuple[Value, Value]:
-        """Rotary positions on q and k; `rotary_dim` of each head's width, by `style`; tables are shared by name."""
+        """Rotary positions on q and k; `rotary_dim` of each head's width, by `style`; tables are shared by name.
+
+        Raises SourceError.
+        """
         turned = rotary_dim or q.width
         if turned % 2 or turned > q.width:
             raise SourceError(f"rotary positions turn pairs: {turned} columns of a head of {q.width} cannot be turned")

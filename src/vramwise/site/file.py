@@ -72,7 +72,10 @@ def add_runs(path: str, runs: Sequence[Run]) -> Site:
 
 
 def change(path: str, how: Callable[[Site], tuple[Run, ...]]) -> Site:
-    """Write the runs that `how` makes of those of the file, alone with it. Raises as `add_runs`."""
+    """Write the runs that `how` makes of those of the file, alone with it. Raises as `add_runs`.
+
+    Raises SourceError and UsageError.
+    """
     target = os.path.realpath(path)
     folder = os.path.dirname(target)
     try:

@@ -60,7 +60,7 @@ class RemoteRepository:
         return content
 
     def read_range(self, path: str, start: int, stop: int) -> bytes:
-        """What was read before from the start is not asked for again; it is kept as it grows."""
+        """What was read before from the start is not asked for again; it is kept as it grows. Raises SourceError."""
         if path not in self._sizes:
             raise SourceError(f"{self._shown(path)}: there is no such file")
         size = self.size(path)

@@ -84,7 +84,10 @@ def configuration(question: Question) -> Any:
 
 
 def name_the_architecture(path: Path) -> None:
-    """vLLM chooses its model by `architectures`, which catalogs leave out: transformers' own for the model type."""
+    """vLLM chooses its model by `architectures`, which catalogs leave out: transformers' own for the model type.
+
+    Raises Refused.
+    """
     config = json.loads(path.read_text("utf-8"))
     if not config.get("architectures"):
         from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES

@@ -52,7 +52,10 @@ class Page:
 
 
 def answer_at(address: str, timeout_s: float, most_bytes: int, token: str | None = None) -> Page:
-    """What stands at an address; `token` is sent as a bearer's. Raises SourceError, at the latest after `timeout_s`."""
+    """What stands at an address; `token` is sent as a bearer's. Raises SourceError, at the latest after `timeout_s`.
+
+    Raises NoAnswerError.
+    """
     found: list[Page | Exception] = []
 
     def ask() -> None:

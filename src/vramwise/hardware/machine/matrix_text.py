@@ -24,7 +24,7 @@ class Block(NamedTuple):
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Every matrix in the text, from its header to the next one."""
+    """Every matrix in the text, from its header to the next one. Raises SourceError."""
     lines = [_ESCAPE.sub("", line) for line in text.splitlines()]
     starts = [i for i, line in enumerate(lines) if _is_header(line)]
     for start, end in pairwise([*starts, len(lines)]):

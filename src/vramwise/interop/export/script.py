@@ -54,7 +54,10 @@ def write_accelerate(asked: Asked) -> Draft:
 
 
 def write_deepspeed(asked: Asked) -> Draft:
-    """DeepSpeed's configuration: for a Trainer's script, or for an engine that a script makes itself."""
+    """DeepSpeed's configuration: for a Trainer's script, or for an engine that a script makes itself.
+
+    Raises UsageError.
+    """
     scenario, runs = asked.scenario, framework_of(asked.scenario.train)
     of_trainer = runs.trainer or not runs.sharding.takes_zero
     if asked.settings.get("fsdp", "none") != "none":

@@ -226,7 +226,7 @@ def _give(options: Options, values: Mapping[str, object], prefix: str = "") -> N
 
 
 def code_launch(given: Given, model: str | None, title: str) -> Launch:
-    """The launch with its first notes: whose file it is and what was read in it."""
+    """The launch with its first notes: whose file it is and what was read in it. Raises UsageError."""
     launch = launch_of_code(given, model)
     if not launch.scenario.get("model"):
         raise UsageError(title)

@@ -28,7 +28,7 @@ class Meaning:
 
 
 def whole(text: str) -> int | None:
-    """A whole number; 32k is 32,000 and 32K is 32,768, as vLLM reads them; auto and -1 are none."""
+    """A whole number; 32k is 32,000 and 32K is 32,768, as vLLM reads them; auto and -1 are none. Raises UsageError."""
     if text.lower() in _AUTO or text == "-1":
         return None
     match = _NUMBER.fullmatch(text.strip().replace("_", ""))
@@ -47,7 +47,7 @@ def positive(text: str) -> int | None:
 
 
 def fraction(text: str) -> float:
-    """A number with a point."""
+    """A number with a point. Raises UsageError."""
     try:
         return float(text)
     except ValueError:
@@ -61,7 +61,7 @@ def at_least_one(text: str) -> float | None:
 
 
 def switch(text: str) -> bool:
-    """On or off in all the ways engines write it."""
+    """On or off in all the ways engines write it. Raises UsageError."""
     word = text.lower()
     if word in _ON or word in _OFF:
         return word in _ON
@@ -88,7 +88,7 @@ def is_number(word: str) -> bool:
 
 
 def table(text: str) -> dict[str, object]:
-    """A JSON object, or the older `image=2,video=1`."""
+    """A JSON object, or the older `image=2,video=1`. Raises UsageError."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

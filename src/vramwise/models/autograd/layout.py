@@ -30,7 +30,7 @@ class Layout(Recorder):
         return self._seen_as(x, shape, strides, "view")
 
     def view(self, x: Tensor, *shape: Dim) -> Tensor:
-        """`x.view(shape)`; one size may be -1."""
+        """`x.view(shape)`; one size may be -1. Raises ViewError."""
         target = _filled(x, shape)
         strides = view_strides(x, target)
         if strides is None:

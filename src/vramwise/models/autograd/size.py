@@ -264,7 +264,10 @@ def with_rounded_axes(**axes: Any) -> RoundedAxes:
 
 
 def chunks_of(dim: Dim, length: int) -> Dim:
-    """How many chunks of a length an axis has, the last one perhaps not full: an axis of its own."""
+    """How many chunks of a length an axis has, the last one perhaps not full: an axis of its own.
+
+    Raises ArithmeticError.
+    """
     if isinstance(dim, int):
         return -(-dim // length)
     ((names, coefficient),) = dim.terms.items()
@@ -274,7 +277,7 @@ def chunks_of(dim: Dim, length: int) -> Dim:
 
 
 def whole_chunks_of(dim: Dim, length: int) -> Dim:
-    """How many whole chunks of a length an axis has: an axis of its own."""
+    """How many whole chunks of a length an axis has: an axis of its own. Raises ArithmeticError."""
     if length == 1:
         return dim
     if isinstance(dim, int):
@@ -295,7 +298,10 @@ def tokens_without(tokens: Dim, share: float) -> Dim:
 
 
 def name_of(size: Size) -> str:
-    """A sum of axes as the name of one: `sequence`, `2*sequence`, `(2*sequence+235)`; RoundedAxes reads it."""
+    """A sum of axes as the name of one: `sequence`, `2*sequence`, `(2*sequence+235)`; RoundedAxes reads it.
+
+    Raises ArithmeticError.
+    """
     parts = []
     for names, count in size.terms.items():
         if len(names) > 1:
@@ -305,7 +311,7 @@ def name_of(size: Size) -> str:
 
 
 def behind_chunks_of(dim: Dim, length: int) -> Dim:
-    """What is left of an axis behind its last whole chunk of a length: an axis of its own."""
+    """What is left of an axis behind its last whole chunk of a length: an axis of its own. Raises ArithmeticError."""
     if isinstance(dim, int):
         return dim % length
     ((names, coefficient),) = dim.terms.items()

@@ -48,7 +48,7 @@ def mlp(b: BlockBuilder, x: Value, *, c: Config) -> Value:
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
-    """Embedding with one row more than the vocabulary, layers, head."""
+    """Embedding with one row more than the vocabulary, layers, head. Raises UnsupportedModelError."""
     if "MoshiForConditionalGeneration" in (c.items("architectures") or []):
         raise UnsupportedModelError(
             f"{c.model_id or 'model'}: of Moshi only the text decoder (MoshiForCausalLM) is described, neither the "

@@ -13,7 +13,10 @@ from vramwise.records import replace
 
 
 def language_model(c: Config, rename: Callable[[str], str]) -> tuple[Block, ...]:
-    """The blocks of a nested config by its `model_type`; `rename` makes the outer name of each parameter."""
+    """The blocks of a nested config by its `model_type`; `rename` makes the outer name of each parameter.
+
+    Raises UnsupportedModelError.
+    """
     described_in = family_module(c.model_type)
     if described_in is None:
         name = clipped(c.model_type)

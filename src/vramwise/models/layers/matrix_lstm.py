@@ -84,7 +84,7 @@ class MatrixLstm(Operation):
 
 @lowering(MatrixLstm)
 def matrix_lstm(run: Lowering, op: MatrixLstm, *projected: Tensor) -> Tensor:
-    """(b, tokens, h·width) five times -> (b, tokens, h, v)."""
+    """(b, tokens, h·width) five times -> (b, tokens, h, v). Raises UnsupportedModelError."""
     tape, heads, length, dtype = run.tape, op.num_heads, op.chunk_size, op.state_dtype
     split = (tape.view(x, *x.shape[:2], heads, x.shape[-1] // heads) for x in projected[:3])
     q, k, v = (tape.transpose(x, 1, 2) for x in split)

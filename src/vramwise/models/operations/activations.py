@@ -15,7 +15,7 @@ _KERNELS = {
 
 
 def apply_activation(tape: Tape, function: str, x: Tensor) -> Tensor:
-    """One kernel where torch has one, else the library's Python expression."""
+    """One kernel where torch has one, else the library's Python expression. Raises UnsupportedModelError."""
     if function in _KERNELS:
         return tape.unary(_KERNELS[function], x)
     if function in ("gelu_new", "gelu_fast"):

@@ -269,7 +269,7 @@ class Attention(AnyAttention):
 
 @lowering(Attention)
 def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
-    """(batch, heads, sequence, d) -> (batch, sequence, heads·d)."""
+    """(batch, heads, sequence, d) -> (batch, sequence, heads·d). Raises UndescribedOperationError."""
     if run.execution.use_cache and op.causal and not op.latent:
         k, v = run.tape.cat([k], 2), run.tape.cat([v], 2)
     chosen = run.execution.attention

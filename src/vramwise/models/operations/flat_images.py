@@ -39,7 +39,10 @@ class JoinUnpadded(JoinedTokens):
 
 @lowering(JoinUnpadded)
 def join_unpadded(run: Lowering, op: JoinUnpadded, x: Tensor) -> Tensor:
-    """Squares of neighbours of every input's own grid side by side, by a copy for each: (images, tokens, width)."""
+    """Squares of neighbours of every input's own grid side by side, by a copy for each: (images, tokens, width).
+
+    Raises UnsupportedModelError.
+    """
     tape, images, joined = run.tape, run.execution.images, op.tokens
     assert images is not None
     side = math.isqrt(joined)

@@ -46,7 +46,10 @@ class JoinFeaturesOfOne(JoinedTokens):
 
 @lowering(JoinFeaturesOfOne)
 def join_features_of_one(run: Lowering, op: JoinFeaturesOfOne, x: Tensor) -> Tensor:
-    """Mistral 3's norm has the width of one layer's result: several side by side do not run."""
+    """Mistral 3's norm has the width of one layer's result: several side by side do not run.
+
+    Raises UnsupportedModelError.
+    """
     if op.tokens != 1:
         raise UnsupportedModelError("images: results of several layers of the tower side by side are not described")
     return x

@@ -18,7 +18,10 @@ class ImagesOfSequence(Operation):
 
 @lowering(ImagesOfSequence)
 def images_of_sequence(run: Lowering, op: ImagesOfSequence, x: Tensor) -> Tensor:
-    """One image as it is; frames each with a vector of their own, joined by a copy: (batch, tokens, width)."""
+    """One image as it is; frames each with a vector of their own, joined by a copy: (batch, tokens, width).
+
+    Raises UnsupportedModelError.
+    """
     tape, images, count, vectors = run.tape, run.execution.images, op.count, run.parameters_of(op)
     assert images is not None
     if images.per_sequence != count:

@@ -92,7 +92,10 @@ class Queries(Operation):
 
 @lowering(Queries)
 def queries(run: Lowering, op: Queries, x: Tensor) -> Tensor:
-    """As many queries as that many patches have, a copy for each image; else all of them, not copied."""
+    """As many queries as that many patches have, a copy for each image; else all of them, not copied.
+
+    Raises UnsupportedModelError.
+    """
     tape, (table,) = run.tape, run.parameters_of(op)
     if not op.by_patches:
         return tape.expand(tape.unsqueeze(table, 0), x.shape[0], *table.shape)

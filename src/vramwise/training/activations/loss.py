@@ -94,7 +94,7 @@ def shifts_logits(train: ResolvedTrain) -> bool:
 
 
 def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
-    """The forward pass with the scenario's way to the loss."""
+    """The forward pass with the scenario's way to the loss. Raises ScenarioError."""
     if not forward.runs or forward.runs[-1].name != "loss":
         return forward
     loss = forward.runs[-1]

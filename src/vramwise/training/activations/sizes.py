@@ -228,7 +228,7 @@ def recorded(
 ) -> Forward:  # fmt: skip
     """The forward pass of one rank as its layers run it, before what frameworks and losses do in another way.
 
-    `kernels`: libraries in place of those that the settings name.
+    `kernels`: libraries in place of those that the settings name. Raises UnsupportedModelError.
     """
     tensor_parallel = train.tensor_parallel_size
     local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)

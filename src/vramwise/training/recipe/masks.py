@@ -50,7 +50,7 @@ def separates_documents(train: TrainSettings) -> bool:
 
 
 def check_padding(train: TrainSettings) -> None:
-    """Refuses a batch that is said to be without padding and to hold some."""
+    """Refuses a batch that is said to be without padding and to hold some. Raises ScenarioError."""
     if train.padding and joins_rows(train):
         raise ScenarioError("train.padding", "samples that stand in one row have no padding; leave out one of the two")
 

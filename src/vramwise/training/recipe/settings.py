@@ -314,7 +314,7 @@ def records_of(
 
 @lru_cache(maxsize=512)
 def execution(train: ResolvedTrain, model: Model) -> Execution:
-    """How the forward pass runs under these (resolved) settings."""
+    """How the forward pass runs under these (resolved) settings. Raises ScenarioError."""
     framework = framework_of(train)
     params, autocast = train.param_dtype, None
     if train.compute_dtype != params or train.precision.endswith("-mixed") or autocasts(train):

@@ -160,7 +160,7 @@ class PlainEvent:
 
 
 def plain_events(values: object) -> list[Event]:
-    """Events from what the standard library read; entries that are no objects are left out."""
+    """Events from what the standard library read; entries that are no objects are left out. Raises BadBatch."""
     if not isinstance(values, list):
         raise BadBatch("not a list of events")
     return [cast("Event", PlainEvent(value)) for value in values if isinstance(value, dict)]

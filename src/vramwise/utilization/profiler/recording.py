@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Floats, Integers
@@ -39,8 +39,10 @@ class GpuEvents:
     def __len__(self) -> int:
         return len(self.start)
 
-    def where(self, chosen: object) -> GpuEvents:
-        """The events that a mask or an index chooses."""
+    def where(self, chosen: Any) -> GpuEvents:
+        """The events that a mask or an index chooses; these themselves, and no second copy, where a mask has all."""
+        if chosen.dtype == bool and chosen.all():
+            return self
         return GpuEvents(*(getattr(self, column)[chosen] for column in self.__dataclass_fields__))
 
 

@@ -30,7 +30,10 @@ DRY_RUN_S = 540.0
 
 
 def plan(body: Body) -> dict[str, Any]:
-    """`{"scenario", "goal", "rank", "risk", "keep", "offloads", "max_recompute", "price", "tokens"}`."""
+    """`{"scenario", "goal", "rank", "risk", "keep", "offloads", "max_recompute", "price", "tokens"}`.
+
+    Raises UsageError.
+    """
     from vramwise.planner.option import GOALS
     from vramwise.planner.plan import plan as planned
 
@@ -123,7 +126,10 @@ def _params(value: object) -> tuple[float, float]:
 
 
 def check(body: Body) -> dict[str, Any]:
-    """`{"command"}` (a command line or its words) or `{"scenario"}`, with `settings` over it: what `check` prints."""
+    """`{"command"}` (a command line or its words) or `{"scenario"}`, with `settings` over it: what `check` prints.
+
+    Raises UsageError.
+    """
     from vramwise.checking.job import check as checked
 
     only(body, "command", "scenario", "settings")
@@ -152,6 +158,7 @@ def batch(body: Body) -> dict[str, Any]:
     """`{"lines": [scenario, …]}` or `{"text"}` of JSON Lines: `{"answers": [{"id", "result"} or {"id", "error"}]}`.
 
     `limits`: trainings are answered with `max_batch` and `max_seq` too, which takes up to ten times as long.
+    Raises UsageError.
     """
     from vramwise.cli.batch import answers
     from vramwise.estimation import estimate

@@ -44,7 +44,10 @@ def door(body: Body) -> dict[str, Any]:
 
 
 def cards(body: Body) -> dict[str, Any]:
-    """`{"scenario", "gpus"}`: what is said of the scenario on each card; `gpus` names them, else the usual ones."""
+    """`{"scenario", "gpus"}`: what is said of the scenario on each card; `gpus` names them, else the usual ones.
+
+    Raises UsageError.
+    """
     from vramwise.estimation import estimate
     from vramwise.hardware import find_gpu
     from vramwise.web.bodies import texts_in
@@ -89,7 +92,10 @@ def _said(asked: Any) -> dict[str, Any]:
 
 
 def grid(body: Body) -> dict[str, Any]:
-    """`{"scenario", "x": {"key", "values"}, "y": {"key", "values"}}`: a row of cells for each value of `y`."""
+    """`{"scenario", "x": {"key", "values"}, "y": {"key", "values"}}`: a row of cells for each value of `y`.
+
+    Raises UsageError.
+    """
     from vramwise.planner.grid import grid as over
 
     only(body, "scenario", "x", "y")

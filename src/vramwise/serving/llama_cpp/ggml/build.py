@@ -142,7 +142,10 @@ class Build:
     def run(
         self, block: Block, hidden: Tensor | None, device: int, is_last: bool, host_experts: tuple[int, ...] = ()
     ) -> Tensor | None:
-        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host."""
+        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host.
+
+        Raises UndescribedOperationError.
+        """
         self.host_experts = host_experts
         self.block, self.device, self.is_last = block, device, is_last
         self.values = {}

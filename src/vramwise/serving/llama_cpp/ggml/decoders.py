@@ -46,7 +46,10 @@ _GATING = ("silu", "swish", "gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast"
 
 @ggml_lowering(Embedding)
 def embedding(b: Build, op: Embedding, *_: Tensor) -> Tensor:
-    """Rows of the table on the host, beside an input for embeddings that come ready-made (build_inp_embd)."""
+    """Rows of the table on the host, beside an input for embeddings that come ready-made (build_inp_embd).
+
+    Raises UndescribedOperationError.
+    """
     if op.ids != "input_ids":
         raise UndescribedOperationError(f"embedding of {op.ids} has no ggml graph")
     rows, width = op.parameters[0].shape
@@ -157,7 +160,10 @@ def multiply(b: Build, op: Multiply, x: Tensor, y: Tensor) -> Tensor:
 
 @ggml_lowering(Attention)
 def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: Tensor) -> Tensor:
-    """Keys and values go to the cache, and all cells of a stream come back (build_attn, build_attn_mha)."""
+    """Keys and values go to the cache, and all cells of a stream come back (build_attn, build_attn_mha).
+
+    Raises UndescribedOperationError.
+    """
     if op.latent:
         from vramwise.serving.llama_cpp.ggml.latent import latent_attention
 

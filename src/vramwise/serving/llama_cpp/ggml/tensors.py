@@ -137,7 +137,7 @@ def view(source: Tensor, ne: Shape, nb: Shape) -> Tensor:
 
 
 def reshape(source: Tensor, *sizes: int) -> Tensor:
-    """ggml_reshape_*: as many elements in other axes."""
+    """ggml_reshape_*: as many elements in other axes. Raises UndescribedOperationError."""
     ne = shape(*sizes)
     if prod(ne) != prod(source.ne):
         raise UndescribedOperationError(f"{source.ne} is no {ne}")

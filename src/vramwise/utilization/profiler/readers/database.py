@@ -79,7 +79,7 @@ class Database:
         return list(self._select(f'SELECT DISTINCT {chosen} FROM "{table}" LIMIT 4097', ()))
 
     def texts(self, table: str, column: str) -> dict[int, str]:
-        """The texts of a table by their `id`, all of them, bounded."""
+        """The texts of a table by their `id`, all of them, bounded. Raises SourceError."""
         found: dict[int, str] = {}
         size = 0
         for number, text in self.rows(table, ("id", column)):

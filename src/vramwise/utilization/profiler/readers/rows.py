@@ -42,7 +42,7 @@ class RowStream:
             yield plain_events(batch)
 
     def cut_off(self, where: str) -> None:
-        """The file ends too early: an error, or with `partial` the end of what is read."""
+        """The file ends too early: an error, or with `partial` the end of what is read. Raises SourceError."""
         self.truncated = True
         if not self.partial:
             read = f"{self.events_read:,} events read before"

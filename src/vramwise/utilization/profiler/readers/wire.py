@@ -45,7 +45,7 @@ def fields(message: bytes) -> Iterator[Field]:
 
 
 def varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and where it ends."""
+    """A number of seven bits a byte, and where it ends. Raises BadWire."""
     value = shift = 0
     while at < len(message) and shift < 70:
         byte = message[at]
@@ -70,7 +70,7 @@ def text(value: Value) -> str:
 
 
 def file_varint(file: IO[bytes]) -> int | None:
-    """The next number of a file; None at its end."""
+    """The next number of a file; None at its end. Raises BadWire."""
     value = shift = 0
     while byte := file.read(1):
         value |= (byte[0] & 0x7F) << shift
@@ -85,7 +85,7 @@ def file_varint(file: IO[bytes]) -> int | None:
 
 
 def message_of(file: IO[bytes], size: int, name: str) -> bytes:
-    """The next `size` bytes of a file, all of them."""
+    """The next `size` bytes of a file, all of them. Raises BadWire and SourceError."""
     if size > LONGEST_MESSAGE:
         raise SourceError(f"{name}: a message of {size:,} bytes; at most {LONGEST_MESSAGE // MIB} MiB are read at once")
     found = file.read(size)
