@@ -89,6 +89,7 @@ class Quantity:
 
     @classmethod
     def exact(cls, value: int | float) -> Quantity:
+        """A counter without an interval: low = expected = high."""
         return cls(value, value, value)
 
     @classmethod
@@ -97,6 +98,7 @@ class Quantity:
         return cls(min(round(low), expected), expected, max(round(high), expected))
 
     def to_dict(self) -> dict[str, Any]:
+        """The interval as JSON-able data; of a truth value `expected` alone."""
         if isinstance(self.expected, bool):
             return {"expected": self.expected}
         return {"low": self.low, "expected": self.expected, "high": self.high}
@@ -149,6 +151,7 @@ class Node:
         return node
 
     def to_dict(self) -> dict[str, Any]:
+        """The tree from here down as JSON-able data; sizes in bytes."""
         return {
             "name": self.name,
             "bytes": self.bytes,
@@ -171,9 +174,11 @@ class Phase:
 
     @property
     def bytes(self) -> int:
+        """What is held at this moment: the sum over the tree."""
         return self.components.bytes
 
     def to_dict(self) -> dict[str, Any]:
+        """Name, bytes and tree as JSON-able data."""
         return {"name": self.name, "bytes": self.bytes, "components": self.components.to_dict()}
 
 
@@ -216,6 +221,7 @@ class Verdict:
         return self.word != "does not fit"
 
     def to_dict(self) -> dict[str, Any]:
+        """The verdict as JSON-able data; `headroom_bytes` is negative where it does not fit."""
         return {
             "word": self.word,
             "fits": self.fits,

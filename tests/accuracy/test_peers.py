@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -57,3 +58,21 @@ def test_what_is_recorded_of_accelerate_is_what_it_returns(compare: Any, table: 
     pytest.importorskip("transformers")
     for case, question in compare.judged_cases()[::30]:
         assert compare.accelerate_training(question) == pytest.approx(table["accelerate"][case.id], rel=1e-6), case.id
+
+
+def test_llm_d_planners_recorded_answers_stand_beside_ours_on_logs_that_it_did_not_measure() -> None:
+    sys.path.insert(0, str(PEERS))
+    try:
+        import serving
+    finally:
+        sys.path.remove(str(PEERS))
+    found = serving.errors()
+    medians = {place: statistics.median(map(abs, gaps)) for place, gaps in found.items()}
+    sizes = {place[1:]: len(gaps) for place, gaps in found.items()}
+    assert set(sizes) == {(counter, group) for counter in serving.COUNTERS for group in serving.GROUPS}
+    assert min(sizes.values()) >= 30
+    for counter in serving.COUNTERS:
+        other = serving.GROUPS[1]
+        assert medians["vramwise", counter, other] < medians[serving.TOOL, counter, other]
+    rows = map(json.loads, serving.RECORDED.read_text("utf-8").splitlines())
+    assert {row["version"] for row in rows} == {serving.VERSION}

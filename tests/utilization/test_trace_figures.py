@@ -294,3 +294,25 @@ def test_hta_tables_have_its_names(tmp_path, capsys):
     assert waits[7, "host_wait"] == 100
     assert main(["profile", str(path), "--compat", "hta"]) == 0
     assert "non_compute_time_pctg" in capsys.readouterr().out
+
+
+def test_a_mask_that_takes_every_event_makes_no_second_copy(tmp_path):
+    gpu = recorded(tmp_path, document(two_steps())).gpu
+    assert gpu.where(gpu.start >= 0) is gpu
+    first = gpu.where(gpu.start == gpu.start.min())
+    assert 0 < len(first) < len(gpu)
+    assert first.start.tolist() == [int(gpu.start.min())] * len(first)
+
+
+def test_reading_searches_no_events_for_cycles_and_leaves_the_search_as_it_was(tmp_path):
+    import gc
+
+    assert gc.isenabled()
+    recorded(tmp_path, document(two_steps()))
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        recorded(tmp_path, document(two_steps()))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

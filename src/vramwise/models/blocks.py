@@ -41,6 +41,7 @@ class Parameter:
 
     @property
     def numel(self) -> int:
+        """Values of the tensor: the product of its shape."""
         count = 1
         for size in self.shape:
             count *= size

@@ -45,6 +45,7 @@ class Config:
 
     @property
     def model_type(self) -> str:
+        """The `model_type`; empty where the config has none."""
         return str(self.values.get("model_type") or "")
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -53,6 +54,7 @@ class Config:
         return default if value is None else value
 
     def has(self, name: str) -> bool:
+        """Whether there is a value that is not null."""
         return self.values.get(name) is not None
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
@@ -75,6 +77,7 @@ class Config:
         return int(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
+        """True or false, also written as a number. Raises SourceError for anything else."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -83,6 +86,7 @@ class Config:
         return bool(value)
 
     def number(self, name: str, default: float = 0.0) -> float:
+        """A number below 10^100. Raises SourceError for anything else."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -91,6 +95,7 @@ class Config:
         return float(value)
 
     def text(self, name: str, default: str = "") -> str:
+        """A text. Raises SourceError for anything else."""
         value = self.values.get(name)
         if value is None:
             return default
@@ -99,6 +104,7 @@ class Config:
         return value
 
     def items(self, name: str) -> list[Any] | None:
+        """A list; None where there is none. Raises SourceError for anything else."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -146,6 +152,7 @@ class Config:
         return Config({**defaults, **given}, self.model_id)
 
     def error(self, problem: str) -> SourceError:
+        """The error to raise for a value, with the name of the model."""
         kind = f"{self.model_type} " if self.model_type else ""
         return SourceError(f"{self.model_id or 'model config'}: {kind}config: {problem}")
 
@@ -153,26 +160,32 @@ class Config:
 
     @property
     def hidden_size(self) -> int:
+        """Values of a token between layers."""
         return self.size("hidden_size")
 
     @property
     def num_hidden_layers(self) -> int:
+        """Layers, at least one."""
         return self.size("num_hidden_layers", least=1)
 
     @property
     def num_attention_heads(self) -> int:
+        """Query heads of a layer."""
         return self.size("num_attention_heads")
 
     @property
     def vocab_size(self) -> int:
+        """Rows of the token embedding."""
         return self.size("vocab_size")
 
     @property
     def intermediate_size(self) -> int:
+        """Width inside a layer's MLP."""
         return self.size("intermediate_size")
 
     @property
     def num_key_value_heads(self) -> int:
+        """Heads of keys and values, by default as many as query heads. Raises SourceError unless they divide these."""
         heads = self.num_attention_heads
         groups = self.size("num_key_value_heads", default=heads)
         if heads % groups:

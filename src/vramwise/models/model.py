@@ -125,6 +125,7 @@ class Model:
 
     @cached_property
     def num_layers(self) -> int:
+        """How many blocks repeat; of an encoder-decoder both halves' together."""
         return sum(block.layer is not None for block in self.blocks)
 
     def layers(self) -> Iterator[Block]:

@@ -138,7 +138,8 @@ def fit(
     `gpu`, `num_gpus` and what else a scenario says of its machine (`gpu_total_bytes=…`); `task`: `serve` or `train`
     alone; `family`: `qwen`, `llama`, a model type; `params`: least and most parameters; `models`: these alone.
     `replays`: whether training rows are held against a replay of torch's allocator, as `estimate` does.
-    Raises UsageError.
+    Raises UsageError for a task that is none and where nothing says how much memory there is, ScenarioError for a wrong
+    value, UnknownNameError for an unknown card.
     """
     if task is not None and task not in TASKS:
         raise UsageError(f"task: expected {' or '.join(TASKS)}, got {task!r}")

@@ -22,6 +22,7 @@ class Ceiling:
 
     @property
     def basis(self) -> str:
+        """What the ceiling is worked out from, in words."""
         return f"ceiling, bandwidth {self.bandwidth_gb_s:,.0f} GB/s"
 
 

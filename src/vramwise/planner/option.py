@@ -47,6 +47,7 @@ class Load:
     cost_per_hour: float | None
 
     def to_dict(self) -> dict[str, object]:
+        """Requests, servers, cards and their price an hour as JSON-able data."""
         return {
             "requests": self.requests, "replicas": self.replicas, "num_gpus": self.num_gpus,
             "cost_per_hour": self.cost_per_hour,
@@ -84,6 +85,7 @@ class Option:
 
     @property
     def probability(self) -> float:
+        """The chance that it fits, 0 to 1; 0 without a card to hold it against."""
         return 0.0 if self.result.verdict is None else self.result.verdict.probability
 
     @property
@@ -98,6 +100,7 @@ class Option:
 
     @property
     def tokens_per_second(self) -> float | None:
+        """Expected tokens a second of the whole job; None where no rate is known."""
         found = self.result.quantities.get("tokens_per_second")
         return None if found is None else float(found.expected)
 
@@ -113,9 +116,11 @@ class Option:
 
     @property
     def command(self) -> str:
+        """The `vramwise estimate …` that asks for this option alone."""
         return command_line(self.scenario)
 
     def to_dict(self, tokens: int | None = None) -> dict[str, object]:
+        """The option as JSON-able data; with the `tokens` of a whole training also its `hours` and `gpu_hours`."""
         step = self.result.quantities.get("step_time_s")
         rate = self.result.quantities.get("tokens_per_second")
         found: dict[str, object] = {

@@ -54,6 +54,7 @@ class Plan:
     interrupted: bool = field(default=False, compare=False)
 
     def to_dict(self) -> dict[str, object]:
+        """The plan as `vramwise plan --json` prints it."""
         return {
             "goal": self.goal,
             "searched": self.searched,

@@ -24,6 +24,7 @@ class RequestSpeed:
     published_runs: int
 
     def to_dict(self) -> dict[str, object]:
+        """Tokens a second, and what they are worked out from, as JSON-able data."""
         return {
             "ceiling": self.ceiling.tokens_per_second,
             "basis": self.ceiling.basis,

@@ -47,6 +47,7 @@ class Row:
 
     @property
     def fits(self) -> bool:
+        """True for *fits* and for *tight*."""
         return self.verdict != "does not fit"
 
     def of(self, model: str) -> Row:

@@ -115,6 +115,7 @@ class Watch:
 
     @property
     def on_cpu(self) -> bool:
+        """Whether no CUDA device is watched."""
         return not self.device.startswith("cuda")
 
     @property
@@ -141,7 +142,7 @@ class Watch:
         self.end(error)
 
     def begin(self, model: Any = None, optimizer: Any = None) -> Self:
-        """Start to follow; `with` does this. Raises UsageError."""
+        """Start to follow; `with` does this. Raises UsageError where it runs already."""
         if self._meter is not None:
             raise UsageError("watch: it is running already")
         if model is not None:
@@ -161,7 +162,7 @@ class Watch:
         return self
 
     def attach(self, model: Any = None, optimizer: Any = None) -> None:
-        """Look at a model and an optimizer that were made after the watch began. Raises UsageError."""
+        """Look at a model and an optimizer that were made after the watch began. Raises UsageError before it has."""
         if self._hooks is None:
             raise UsageError("watch: attach a model while the watch runs")
         self._hooks.attach(model, optimizer)
@@ -177,7 +178,7 @@ class Watch:
             self.say("on a CPU only tensors are counted; the estimate is CUDA's, without its context and workspaces")
 
     def step(self) -> StepRow:
-        """The end of one optimizer step (or call of generate): compare, log, warn. Raises UsageError."""
+        """The end of one optimizer step (or call of generate): compare, log, warn. Raises UsageError outside `with`."""
         if self._meter is None:
             raise UsageError("watch: step() belongs inside the with block")
         records = self._meter.close()

@@ -22,6 +22,7 @@ class OverLink:
     slow_down: float
 
     def to_dict(self) -> dict[str, object]:
+        """Seconds a step by link as JSON-able data."""
         return {
             "link": self.link, "step_time_s": self.step_time_s, "exposed_gathers_s": self.exposed_s,
             "slow_down": self.slow_down,
