@@ -88,7 +88,7 @@ def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model_type: str) -> l
     cached = has_fact("transformers", "cache_while_checkpointing", model_type, library_version(train))
     if run.layer is None or train.checkpointing != "full" or not cached or not framework_of(train).trainer:
         return []
-    fused = [node for node in run.nodes if "c_attn" in node.module.split(".")]
+    fused = [node for node in run.nodes if node.outputs and "c_attn" in node.module.split(".")]
     return [fused[-1].outputs[0].storage]
 
 
