@@ -56,12 +56,7 @@ def named_by_frames(run: BlockRun) -> list[Storage]:
         for tensor in node.inputs
         if tensor.storage in made_before
     ]
-    if last:
-        return last[:1]
-    # No norm stands between the layers and the head: what they hand over.
-    incoming = {tensor.storage for tensor in run.incoming}
-    read = [t.storage for node in run.nodes if node.module in head for t in node.inputs if t.storage in incoming]
-    return read[:1]
+    return last[:1]
 
 
 Streams = tuple[tuple[str, ...], tuple[str, ...]]

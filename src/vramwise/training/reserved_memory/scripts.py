@@ -93,7 +93,6 @@ class _Writer:
         script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
         cached = cached_by_outputs(run, self.train, self.model.config.model_type)
         returned, casts = named_by_frames(run), cached_casts(run, own) if script.checkpointed else []
-        last -= set(returned)  # what is received and named until forward returns is not given up
         walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=[*returned, *casts])
         script.forward = self.lines(script, walk.events)
         script.returned = [script.place(storage) for storage in returned]
