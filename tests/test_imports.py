@@ -117,10 +117,9 @@ def test_every_name_that_scripts_take_from_the_package_is_there():
 
 
 def has(module, name):
-    """Whether a module, which is not imported, or a package's folder says so itself, defines or imports a name."""
+    """Whether a name stands in a module, which is not imported, or is a module of a package."""
     spec = find_spec(module)
     if spec is None or spec.origin is None:
         return False
-    if find_spec(f"{module}.{name}") is not None if spec.submodule_search_locations else False:
-        return True
-    return name in Path(spec.origin).read_text("utf-8")
+    is_package = spec.submodule_search_locations is not None
+    return name in Path(spec.origin).read_text("utf-8") or (is_package and find_spec(f"{module}.{name}") is not None)

@@ -17,6 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+DOES_NOT_FIT = 3
+"""The exit code of an answer, not of an error: what was asked for does not fit."""
 LEAST_LIKENESS = 0.5  # of two names, from 0 to 1 as difflib has it; what is less alike is no help
 HOLDS_THE_NAME = 0.8  # likeness of a longer name that holds the whole of what was given
 WIDEST_GAP = 0.25  # what is this much less alike than the best match is not offered beside it

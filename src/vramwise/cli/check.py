@@ -13,7 +13,7 @@ from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.language import said
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
-from vramwise.errors import UsageError, clipped, printable
+from vramwise.errors import DOES_NOT_FIT, UsageError, clipped, printable
 from vramwise.records import replace
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from vramwise.interop.files.launches import FileLaunch
 
 HELP = "whether a job fits, in one line and an exit code"
-DOES_NOT_FIT = 3
 
 
 def add_arguments(parser: CommandParser) -> None:

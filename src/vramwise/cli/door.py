@@ -9,13 +9,13 @@ from collections.abc import Mapping
 
 from vramwise.cli.scenario_flags import HYPERPARAMETERS, flag, given_keys
 from vramwise.cli.screens.model_facts import ImageCost, files_table
-from vramwise.errors import UsageError
+from vramwise.errors import DOES_NOT_FIT, UsageError
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.models import Model
 from vramwise.planner.machine import Machine, machine_keys, machine_of
 from vramwise.scenario.definition import KINDS, Scenario
 
-FITS, DOES_NOT_FIT = 0, 3
+FITS = 0
 
 
 def answer_door(

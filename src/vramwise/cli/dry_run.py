@@ -18,7 +18,7 @@ from vramwise.cli.scenario_flags import (
     scenario_from_flags,
     take_scenario_file,
 )
-from vramwise.errors import UsageError, VramwiseError, clipped
+from vramwise.errors import DOES_NOT_FIT, UsageError, VramwiseError, clipped
 
 if TYPE_CHECKING:
     from vramwise.dryrun.command import Run
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from vramwise.scenario import Scenario
 
 HELP = "run the real model on fake tensors: no GPU, no weights, every allocation"
-DOES_NOT_FIT = 3
 _OF_SCRIPTS = ("gpu", "gpu_total_bytes")
 _OF_SERVERS = (*_OF_SCRIPTS, "gpu_free_bytes", "reserve_bytes", "num_gpus", "source", "revision")
 _OF_MODULES = (

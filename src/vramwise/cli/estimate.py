@@ -23,7 +23,7 @@ from vramwise.cli.scenario_flags import (
     scenario_from_flags,
     take_scenario_file,
 )
-from vramwise.errors import UnknownNameError, UsageError, clipped
+from vramwise.errors import DOES_NOT_FIT, UnknownNameError, UsageError, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from vramwise.models import Model
 
 HELP = "how much memory a model takes, and why"
-DOES_NOT_FIT = 3
 STYLES: dict[str, tuple[str, ...]] = {
     "huggingface": ("library",),
     "simple": ("micro_batch_size", "sequence_length", "dtype", "gpu", "gpu_total_bytes"),

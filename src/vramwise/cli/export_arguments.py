@@ -9,15 +9,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
-from vramwise.errors import UsageError
+from vramwise.errors import DOES_NOT_FIT, UsageError
 from vramwise.files import shown_path, write_file
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 
 if TYPE_CHECKING:
     from vramwise.interop.export.draft import File
-
-_DOES_NOT_FIT = 3
 
 
 def add_export_arguments(parser: CommandParser) -> None:
@@ -95,4 +93,4 @@ def print_export(args: argparse.Namespace, scenario: Scenario) -> int:
         return 0
     need, room = format_bytes(int(result.needed.expected)), format_bytes(result.capacity.usable_bytes)
     print(f"does not fit: needs {need}, room {room}", file=sys.stderr)
-    return _DOES_NOT_FIT
+    return DOES_NOT_FIT

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import DOES_NOT_FIT, UsageError, clipped
 
 if TYPE_CHECKING:
     from vramwise.planner.catalog_fit import Candidates
     from vramwise.planner.rows import Row
 
 HELP = "which models run and train on a card: precision, context, batch, speed"
-DOES_NOT_FIT, INTERRUPTED = 3, 130
+INTERRUPTED = 130
 ROWS_A_GROUP = 6
 MOST_PROCESSES = 2
 WORTH_PROCESSES = 24

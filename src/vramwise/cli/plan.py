@@ -14,7 +14,7 @@ from vramwise.cli.parsing import CommandParser
 from vramwise.cli.plan_apart import plan_apart, traffic_of
 from vramwise.cli.plan_numbers import number, positive
 from vramwise.cli.scenario_flags import add_scenario_arguments, scenario_from_flags, take_scenario_file
-from vramwise.errors import UsageError, clipped, nearest
+from vramwise.errors import DOES_NOT_FIT, UsageError, clipped, nearest
 from vramwise.planner.inventory import read_inventory
 from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Option, Wishes
 from vramwise.planner.plan import Plan, plan
@@ -23,7 +23,6 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES
 
 HELP = "what to change, or how many of which GPUs, so that it fits"
-DOES_NOT_FIT = 3
 _GOAL_OF = {"serve": "run", "generate": "run", "train": "fine-tune"}
 """The first goal of a task."""
 
@@ -122,8 +121,9 @@ def _scenario(args: argparse.Namespace) -> Scenario:
             raise UsageError(f"--goal is missing: expected one of {', '.join(GOALS)}")
         args.task = _task_of(args)
     scenario = scenario_from_flags(args)
-    goal = args.goal or _GOAL_OF.get(scenario.task)
-    if goal is None or _GOAL_OF.get(scenario.task) is None or GOALS[_GOAL_OF[scenario.task]] != GOALS[goal]:
+    own = _GOAL_OF.get(scenario.task)
+    goal = args.goal or own
+    if own is None or goal is None or GOALS[own] != GOALS[goal]:
         allowed = f"--task {GOALS[goal]}" if goal is not None else "--task serve, generate or train"
         raise UsageError(f"a plan of this needs {allowed}, got --task {scenario.task}")
     return scenario

@@ -6,16 +6,18 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from vramwise.cli.export_arguments import print_text
 from vramwise.cli.plan_numbers import positive
-from vramwise.errors import UsageError, clipped
-from vramwise.planner.apart import Apart, Traffic, apart
+from vramwise.errors import DOES_NOT_FIT, UsageError, clipped
 from vramwise.planner.inventory import Pool
 from vramwise.planner.option import Wishes
 from vramwise.scenario import Scenario
 
-_DOES_NOT_FIT = 3
+if TYPE_CHECKING:
+    from vramwise.planner.apart import Apart, Traffic
+
 _SIMULATOR = "aisimulate"
 _ORDERS = ("change", "money")
 """Of plans: the fewest cards, with prices the least money, which is the order of servers in any case."""
@@ -42,6 +44,8 @@ def traffic_of(args: argparse.Namespace, task: str) -> Traffic | None:
         raise UsageError("--request-rate and --requests are two loads: leave out one of them")
     if args.option is not None and (args.option != "1" or args.export not in (None, _SIMULATOR)):
         raise UsageError(f"--request-rate: there is one plan, --option 1, and it is written for --export {_SIMULATOR}")
+    from vramwise.planner.apart import Traffic
+
     return Traffic(rate, prompt, reply)
 
 
@@ -56,6 +60,8 @@ def plan_apart(
     args: argparse.Namespace, scenario: Scenario, traffic: Traffic, wishes: Wishes, pools: Sequence[Pool]
 ) -> int:
     """Print the servers; 0 where there are some, 3 where nothing fits."""
+    from vramwise.planner.apart import apart
+
     found = apart(scenario, traffic, pools, wishes.risk, wishes.price_per_hour)
     servers = [one for one in (found.prefill, found.decode) if one is not None]
     if args.export is not None and servers:
@@ -70,7 +76,7 @@ def plan_apart(
         print("\n".join(one.command for one in servers))
     else:
         _show(found, scenario)
-    return 0 if servers else _DOES_NOT_FIT
+    return 0 if servers else DOES_NOT_FIT
 
 
 def _show(found: Apart, scenario: Scenario) -> None:

@@ -8,11 +8,10 @@ import os
 from collections.abc import Iterator
 
 from vramwise.cli.scenario_flags import scenario_from_flags
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import DOES_NOT_FIT, UsageError, clipped
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 
-DOES_NOT_FIT = 3
 _SEPARATOR = "--"
 
 
