@@ -157,6 +157,13 @@ def test_widths_of_a_moment_add_up_to_its_size():
     assert [width / widths[-1] for width in widths] == pytest.approx([size / sizes[-1] for size in sizes], abs=0.01)
 
 
+def test_a_moment_with_terms_of_no_bytes_is_drawn():
+    serve = {"engine": "vllm", "tensor_parallel_size": 16}
+    result = estimate({"model": "moonshotai/Kimi-K3", "task": "serve", "gpu": "h200", "num_gpus": 16, "serve": serve})
+    assert any(not term.bytes for phase in result.phases for term in phase.components.children)
+    assert ">weights<" in answer_picture(result)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

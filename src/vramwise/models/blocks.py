@@ -99,6 +99,8 @@ class Operation:
     """Whether its weight is (inputs, outputs)."""
     joins_images: ClassVar[bool] = False
     """Whether it puts the tokens of images into the prompt."""
+    only_names: ClassVar[bool] = False
+    """Whether it computes nothing, and says what a frame of PyTorch's modeling code still names."""
 
     @property
     def embeds_tokens(self) -> bool:
@@ -158,6 +160,11 @@ class Block:
     def parameters(self) -> tuple[Parameter, ...]:
         """Those of its operations; one that several operations use is there once."""
         return tuple({parameter.name: parameter for op in self.ops for parameter in op.parameters}.values())
+
+    @cached_property
+    def computing(self) -> tuple[Operation, ...]:
+        """The operations that compute: of programs with code of their own, whose frames name other values."""
+        return tuple(op for op in self.ops if not op.only_names)
 
     def operations(self, kind: type[K]) -> Iterator[K]:
         """Its operations of one class, in their order."""

@@ -144,7 +144,8 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
     kept = 0
     if offloaded(job.train).activations:
         layers = [run for run in job.runs(rank) if run.layer is not None]
-        kept = sum(run.activations - run.handed_on for run in layers)
+        # a layer's input moves, also where the embedding keeps it here as the leaf that wants a gradient
+        kept = sum(max(run.activations, run.stream) - run.handed_on for run in layers)
     staged = offload_staging_bytes(job.model, job.structure, rank)
     return host_parts(job.states(rank), job.train, kept, staged)
 

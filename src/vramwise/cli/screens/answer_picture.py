@@ -77,7 +77,8 @@ def _moment(
     """One row: the moment's name, its terms in the legend's order, its size."""
     sizes = dict.fromkeys(names, 0)
     for term in phase.components.children:
-        sizes[term.name if term.name in sizes else "other"] += max(term.bytes, 0)
+        if term.bytes > 0:
+            sizes[term.name if term.name in sizes else "other"] += term.bytes
     parts = [svg.text(LEFT - 10, y + BAR - 6, clipped(labels.get(phase.name, phase.name), 18), anchor="end", bold=peak)]
     x = float(LEFT)
     for name, colour in zip(names, COLOURS, strict=False):

@@ -25,11 +25,6 @@ from vramwise.utilization.throughput import GIGA
 if TYPE_CHECKING:
     from vramwise.planner.apart import Apart, Servers
 
-_SYSTEMS = {
-    "a100-sxm-80gb": "a100_sxm", "b200-sxm-180gb": "b200_sxm", "b300-sxm-288gb": "b300_sxm", "gb200-186gb": "gb200",
-    "gb300-288gb": "gb300", "h100-sxm-80gb": "h100_sxm", "h200-sxm-141gb": "h200_sxm", "l40s": "l40s",
-    "rtx-pro-6000-blackwell-server": "rtx_pro_6000_server",
-}  # fmt: skip
 _SAID = frozenset({
     "engine", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", "expert_parallel",
     "max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size", "enable_prefix_caching",
@@ -98,16 +93,17 @@ def apart_file(found: Apart, path: str) -> File:
 def _deployment(scenario: Scenario, result: Result) -> dict[str, object]:
     """Card, backend and what the cache holds numbers in."""
     gpu = find_gpu(scenario.gpu).gpu if scenario.gpu is not None else None
-    if gpu is None or gpu.id not in _SYSTEMS:
+    tool = tool_named("aisimulate")
+    if gpu is None or gpu.id not in tool.cards:
         which = "a scenario without --gpu" if gpu is None else gpu.name
         raise UsageError(
-            f"--export aisimulate: it has no measured kernels of {which}: expected one of {', '.join(_SYSTEMS)}"
+            f"--export aisimulate: it has no measured kernels of {which}: expected one of {', '.join(tool.cards)}"
         )
-    engine, runs = engine_named(scenario.serve.engine), tool_named("aisimulate").runs
-    if engine.name not in runs:
-        titles = ", ".join(engine_named(name).title for name in runs)
+    engine = engine_named(scenario.serve.engine)
+    if engine.name not in tool.runs:
+        titles = ", ".join(engine_named(name).title for name in tool.runs)
         raise UsageError(f"--export aisimulate: simulates {titles}, not {engine.title}")
-    found: dict[str, object] = {"hardware": _SYSTEMS[gpu.id], "backend": (*engine.rollout_names, engine.name)[0]}
+    found: dict[str, object] = {"hardware": tool.cards[gpu.id], "backend": (*engine.rollout_names, engine.name)[0]}
     if result.scenario["serve"].get("kv_cache_dtype") in _FP8:
         found["kvcache_quant_mode"] = "fp8"
     return found

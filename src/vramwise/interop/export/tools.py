@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from importlib import import_module
 from typing import Any
 
 from vramwise.engines import engine_named
+from vramwise.engines.engine import NONE
 from vramwise.errors import UnknownNameError, UsageError, clipped, nearest
+from vramwise.hardware import find_gpu
 from vramwise.interop.export.draft import Asked, Draft
 from vramwise.records import record
 from vramwise.scenario import Scenario
@@ -20,7 +23,8 @@ class Tool:
     """A tool: what it is called in sentences, the file that it reads, and whose scenarios it runs.
 
     `sets` are the tables' values that a scenario gets which leaves its engine or framework open; `settles` is what the
-    tool does unasked and another program of its framework does not, as MODULE:FUNCTION of a scenario.
+    tool does unasked and another program of its framework does not, as MODULE:FUNCTION of a scenario. `cards`: what it
+    calls those that it knows, where it does not take any.
     """
 
     name: str
@@ -31,7 +35,18 @@ class Tool:
     sets: str = ""
     file: str = ""
     settles: str = ""
+    cards: Mapping[str, str] = field(default_factory=lambda: NONE)
 
+    def knows(self, card: str | None) -> bool:
+        """Whether it takes a card, or a scenario that names none."""
+        return not self.cards or (card is not None and find_gpu(card).gpu.id in self.cards)
+
+
+_SIMULATED = {
+    "a100-sxm-80gb": "a100_sxm", "b200-sxm-180gb": "b200_sxm", "b300-sxm-288gb": "b300_sxm", "gb200-186gb": "gb200",
+    "gb300-288gb": "gb300", "h100-sxm-80gb": "h100_sxm", "h200-sxm-141gb": "h200_sxm", "l40s": "l40s",
+    "rtx-pro-6000-blackwell-server": "rtx_pro_6000_server",
+}  # fmt: skip
 
 TOOLS: tuple[Tool, ...] = (
     Tool("vllm", "vLLM", "vllm", "serve", ("vllm",), "vllm"),
@@ -46,6 +61,7 @@ TOOLS: tuple[Tool, ...] = (
         ("vllm", "sglang", "tensorrt-llm"),
         "vllm",
         "aisimulate.yaml",
+        cards=_SIMULATED,
     ),
     Tool("accelerate", "accelerate", "script:write_accelerate", "train", _SCRIPTS, "transformers", "accelerate.yaml"),
     Tool("deepspeed", "DeepSpeed", "script:write_deepspeed", "train", _SCRIPTS, "transformers", "ds_config.json"),
@@ -99,7 +115,8 @@ def tools_for(scenario: Scenario) -> tuple[Tool, ...]:
     if key is None or not isinstance(scenario.model, str):
         return ()
     stated = getattr(scenario.settings, key) if key in scenario.settings.explicit else None
-    return tuple(tool for tool in TOOLS if tool.task == scenario.task and stated in (None, *tool.runs))
+    mine = (tool for tool in TOOLS if tool.task == scenario.task and stated in (None, *tool.runs))
+    return tuple(tool for tool in mine if tool.knows(scenario.gpu))
 
 
 def for_tool(scenario: Scenario, tool: Tool) -> Scenario:

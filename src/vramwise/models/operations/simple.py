@@ -42,6 +42,7 @@ class Named(Operation):
     """Values that a Python frame still has names for."""
 
     __slots__ = ()
+    only_names = True
 
 
 @lowering(Named)

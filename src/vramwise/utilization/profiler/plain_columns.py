@@ -24,6 +24,11 @@ class Column:
     def __init__(self, values: Iterable[Any]) -> None:
         self.values = list(values)
 
+    @property
+    def dtype(self) -> type | None:
+        """The kind of its numbers; None where there are none."""
+        return type(self.values[0]) if self.values else None
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -33,7 +38,7 @@ class Column:
     def __getitem__(self, key: Any) -> Any:
         """One number, a part, those that a mask chooses, or those at the places of another column."""
         if isinstance(key, Column):
-            if key.values and type(key.values[0]) is bool:
+            if key.dtype is bool:
                 return Column(compress(self.values, key.values))
             return Column(map(self.values.__getitem__, key.values))
         return Column(self.values[key]) if isinstance(key, slice) else self.values[key]
@@ -114,6 +119,10 @@ class Column:
     def any(self) -> bool:
         """Whether one holds."""
         return any(self.values)
+
+    def all(self) -> bool:
+        """Whether each holds."""
+        return all(self.values)
 
     def tolist(self) -> list[Any]:
         """A list of its own."""

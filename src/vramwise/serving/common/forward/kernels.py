@@ -117,7 +117,7 @@ class Lowered:
     def __post_init__(self) -> None:
         self._stacked = self._widths_of_stacks()
         self._readers: dict[int, list[Operation]] = {}
-        for op in self.block.ops:
+        for op in self.block.computing:
             for value in op.inputs:
                 self._readers.setdefault(value.id, []).append(op)
         self._stream = next(iter(self.block.inputs.values())).id if self.block.inputs else 0
@@ -132,13 +132,13 @@ class Lowered:
             self.sizes[tensor] = self.sizes.get(self._stream, 0)
         self._sums = {self._stream}
         self._inside = False
-        for op in _shared_first(self.block.ops):
+        for op in _shared_first(self.block.computing):
             self._add(op)
 
     def _widths_of_stacks(self) -> dict[tuple[int, str], int]:
         """Width of the one product of all column-cut layers of a module that read a value."""
         widths: dict[tuple[int, str], int] = {}
-        for op in self.block.ops:
+        for op in self.block.computing:
             if is_column(op):
                 widths[_stack_of(op)] = widths.get(_stack_of(op), 0) + op.outputs[0].width
         return widths
@@ -160,7 +160,7 @@ class Lowered:
             return self._feeds_product(op)
         if not self._is_latent or self.run.kernels.latent_keys:
             return False
-        made_by = {value.id: maker for maker in self.block.ops for value in maker.outputs}
+        made_by = {value.id: maker for maker in self.block.computing for value in maker.outputs}
         source = made_by.get(op.inputs[0].id) if op.inputs else None
         up = isinstance(op, Linear) and source is not None and isinstance(source, Cached)
         return up or isinstance(op, LatentKey | Concatenate)
@@ -226,7 +226,7 @@ class Lowered:
             return self.root[op.inputs[0].id]
         if not is_column(op):
             return None
-        first = next(o for o in self.block.ops if is_column(o) and _stack_of(o) == _stack_of(op))
+        first = next(o for o in self.block.computing if is_column(o) and _stack_of(o) == _stack_of(op))
         return None if first is op else self.root[first.outputs[0].id]
 
     def _width(self, op: Operation, value: Value) -> int:
@@ -238,7 +238,7 @@ class Lowered:
     def _own_width(self, op: Operation) -> int:
         """Width of what a norm reads: all heads of a projection, where it norms each of them."""
         value = op.inputs[0]
-        made_by = {made.id: maker for maker in self.block.ops for made in maker.outputs}
+        made_by = {made.id: maker for maker in self.block.computing for made in maker.outputs}
         while (maker := made_by.get(value.id)) is not None and isinstance(maker, Heads | HeadsFirst):
             value = maker.inputs[0]
         return value.width
@@ -258,7 +258,7 @@ class Lowered:
             chosen, inner, first, hidden = expert_sizes(op, self.run.ranks, self.run.expert_ranks)
             return self.run.workspace_tokens * chosen * (inner + max(first, hidden)) * self.run.element_bytes
         if isinstance(op, AnyAttention) and self._is_latent and self.run.context_rows:
-            up = next((o for o in self.block.ops if isinstance(o, Linear) and self._is_left_out(o)), None)
+            up = next((o for o in self.block.computing if isinstance(o, Linear) and self._is_left_out(o)), None)
             width = up.outputs[0].width // self.run.ranks if up is not None else 0
             return block_bytes(self.run.context_rows * width * self.run.element_bytes)
         if isinstance(op, Linear) and self.run.input_copy_bytes:

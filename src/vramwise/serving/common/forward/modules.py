@@ -35,7 +35,7 @@ def forward_live_set(model: Model) -> LiveSet:
     """The fullest moment over all layers, embeddings and layer input included."""
     seen: dict[tuple[object, ...], LiveSet] = {}
     for block in model.layers():
-        key = tuple((type(op), op.inputs, op.outputs) for op in block.ops)
+        key = tuple((type(op), op.inputs, op.outputs) for op in block.computing)
         if key not in seen:
             seen[key] = _largest(block)
     best = max(seen.values(), key=lambda live: live.elements, default=LiveSet(0, ""))
@@ -60,7 +60,7 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     for value in block.inputs.values():
         root[value.id], sizes[value.id] = value.id, value.width * value.places
         frames.append(value.id)
-    for op in block.ops:
+    for op in block.computing:
         _trace(op, root, sizes)
         if ranks > 1 and _is_cut(op, root, cut):
             for value in op.outputs:
@@ -73,7 +73,7 @@ def _largest(block: Block, ranks: int = 1) -> LiveSet:
     alive = set(frames)
     held: set[int] = set()
     best = LiveSet(0, "")
-    for op in block.ops:
+    for op in block.computing:
         made = {root[value.id] for value in op.outputs}
         alive |= made
         total = sum(sizes[i] for i in alive | held) + _inside(op)

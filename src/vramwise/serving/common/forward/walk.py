@@ -46,7 +46,7 @@ def largest_live_set(
     layers = list(model.layers())
     first = next((i for i, block in enumerate(layers) if block.has(ExpertMlps)), 0)
     layers = layers[:first] if dense else layers[first:]
-    blocks = {tuple((type(op), op.inputs, op.outputs) for op in block.ops): block for block in layers}
+    blocks = {tuple((type(op), op.inputs, op.outputs) for op in block.computing): block for block in layers}
     first_only = begins and dense and len(layers) == 1
     found = (fullest(Lowered(block, run), named=named, is_first=first_only) for block in blocks.values())
     return max(found, key=lambda live: live.bytes, default=LiveSet(0, ""))
@@ -56,7 +56,7 @@ def largest_live_set(
 def widest_attention(model: Model, ranks: int) -> int:
     """Values a token of queries, keys and values on one rank, in the layer with most of them."""
     widths = (
-        sum(op.outputs[0].width for op in block.ops if is_column(op) and op.parameters[0].part == "attention")
+        sum(op.outputs[0].width for op in block.computing if is_column(op) and op.parameters[0].part == "attention")
         for block in model.layers()
     )
     return -(-max(widths, default=0) // ranks)

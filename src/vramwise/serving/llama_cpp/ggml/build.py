@@ -158,7 +158,7 @@ class Build:
             self.values[value.id] = hidden
             hidden.mark = RESIDUAL
         values = self.values
-        for self._place, op in enumerate(block.ops):
+        for self._place, op in enumerate(block.computing):
             lower = GGML_LOWERINGS.get(type(op))
             if lower is None:
                 raise UndescribedOperationError(f"{type(op).__name__} has no ggml graph")
@@ -176,7 +176,7 @@ class Build:
         self.selected = True
         rows = self.output_rows()
         assert self.block is not None
-        read = {value.id for op in self.block.ops[self._place + 1 :] for value in op.inputs}
+        read = {value.id for op in self.block.computing[self._place + 1 :] for value in op.inputs}
         for key in read & self.values.keys():
             old = self.values[key]
             if old.ne[1] == batch.tokens and old.ne[2] == 1:
@@ -187,4 +187,4 @@ class Build:
 
 def lowerings_known(blocks: Iterable[Block]) -> bool:
     """Whether every operation of the blocks has a lowering."""
-    return all(type(op) in GGML_LOWERINGS for block in blocks for op in block.ops)
+    return all(type(op) in GGML_LOWERINGS for block in blocks for op in block.computing)
