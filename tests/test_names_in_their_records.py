@@ -60,7 +60,7 @@ OF_OTHERS = {
     "unsloth": (
         "interop/export/llamafactory.py",
         "interop/files/training_code.py",
-        "sources/human_names.py",
+        "sources/known_names.py",
         "training/activations/kernels.py",
         "training/recipe/settings.py",
     ),

@@ -19,7 +19,7 @@ from vramwise.scenario.cards import card_here
 from vramwise.scenario.names import LIBRARIES
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
-from vramwise.sources.model_source import Adapter
+from vramwise.sources.repository import Adapter
 from vramwise.units import format_bytes
 from vramwise.verdict import LateReasons, verdict_of
 

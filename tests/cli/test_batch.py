@@ -15,7 +15,7 @@ from vramwise.cli.line_processes import answered_by
 from vramwise.cli.main import main
 from vramwise.errors import SourceError, UnsupportedModelError, UsageError, VramwiseError
 from vramwise.estimation import estimate as real_estimate
-from vramwise.scenario import lines
+from vramwise.scenario import files
 
 GOOD = {"model": "gpt2", "task": "load"}
 
@@ -123,11 +123,11 @@ def test_many_bad_lines_are_summed_up(tmp_path, capsys):
 
 
 def test_a_line_that_is_too_long_is_passed_over(monkeypatch):
-    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 100)
+    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 100)
     stream = io.BytesIO(b"a\n" + b"x" * 1000 + b"\n" + b"b\n" + b"y" * 1000)
-    assert list(lines.numbered_lines(stream)) == [(1, b"a\n"), (2, None), (3, b"b\n"), (4, None)]
+    assert list(files.numbered_lines(stream)) == [(1, b"a\n"), (2, None), (3, b"b\n"), (4, None)]
     with pytest.raises(Exception, match="the line is longer than"):
-        lines.parse_line(None)
+        files.parse_line(None)
 
 
 def test_a_result_that_is_no_json_is_an_error_of_its_line(tmp_path):
@@ -227,7 +227,7 @@ def test_reading_and_writing_leave_time_for_a_thousand_estimates_a_second():
     for _ in range(3):
         source.seek(0)
         start = time.process_time()
-        assert all(answer.ok for answer in batch.answers(lines.numbered_lines(source), estimate))
+        assert all(answer.ok for answer in batch.answers(files.numbered_lines(source), estimate))
         fastest = min(fastest, time.process_time() - start)
     assert fastest / 1000 < 0.3e-3
 

@@ -11,8 +11,7 @@ import pytest
 from vramwise.measure import launch
 from vramwise.measure.building import config_of
 from vramwise.measure.job import Job
-from vramwise.models.meta_device import class_tensors, has_transformers
-from vramwise.models.untrusted_config import LEFT_OUT, no_network, without_code
+from vramwise.models.meta_device import LEFT_OUT, class_tensors, has_transformers, no_network, without_code
 
 
 def test_the_worker_imports_nothing_from_the_working_folder(tmp_path):

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from vramwise.scenario import lines
+from vramwise.scenario import files
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_the_longest_line_is_read_and_one_byte_more_is_not(
     monkeypatch: pytest.MonkeyPatch, line: bytes, is_read: bool
 ) -> None:
     """The end of the line counts."""
-    monkeypatch.setattr(lines, "LONGEST_LINE_BYTES", 100)
-    assert list(lines.numbered_lines(io.BytesIO(line))) == [(1, line if is_read else None)]
-    behind = list(lines.numbered_lines(io.BytesIO(line.rstrip(b"\n") + b"\nnext")))
+    monkeypatch.setattr(files, "LONGEST_LINE_BYTES", 100)
+    assert list(files.numbered_lines(io.BytesIO(line))) == [(1, line if is_read else None)]
+    behind = list(files.numbered_lines(io.BytesIO(line.rstrip(b"\n") + b"\nnext")))
     assert behind[-1] == (2, b"next")

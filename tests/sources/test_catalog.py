@@ -13,7 +13,7 @@ import vramwise.sources as sources
 from vramwise.models import describe, supported_types
 from vramwise.models.lengths import model_length
 from vramwise.sources import CatalogEntry, catalog, resolve
-from vramwise.sources.human_names import size_in_name
+from vramwise.sources.known_names import size_in_name
 
 LINES = (Path(sources.__file__).parent / "catalog.jsonl").read_text(encoding="utf-8").splitlines()
 SETS_NO_SIZE = {"max_position_embeddings", "quantization_config", "rope_scaling", "torch_dtype", "dtype"}

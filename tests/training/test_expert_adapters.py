@@ -17,8 +17,7 @@ from vramwise.models.step import BlockRun, record_forward
 from vramwise.scenario import Scenario
 from vramwise.training.answer import job_of
 from vramwise.training.model_states.states import model_states
-from vramwise.training.recipe.adapters import adapters
-from vramwise.training.recipe.peft_targets import peft_targets
+from vramwise.training.recipe.adapters import adapters, peft_targets
 from vramwise.training.recipe.settings import execution
 
 MIXTRAL = {

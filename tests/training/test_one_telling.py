@@ -14,7 +14,7 @@ from test_traced_moments import rows
 from vramwise.models.allocator import Block
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.job import Job
-from vramwise.training.recipe.masks import rows_of
+from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.settings import execution
 from vramwise.training.reserved_memory import replay as replay_module
 from vramwise.training.reserved_memory.held import Held, Memory

@@ -16,7 +16,7 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
-from vramwise.training.recipe.sample_lengths import record_lengths, usual_length
+from vramwise.training.recipe.lengths import record_lengths, usual_length
 from vramwise.training.reserved_memory.replay import Replayed, is_replayed, replay
 
 GIB = 2**30

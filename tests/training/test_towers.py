@@ -14,7 +14,7 @@ from vramwise.models.execution import Execution, Images
 from vramwise.models.step import record_forward
 from vramwise.scenario import TrainSettings
 from vramwise.training.layout.sharding import local_model
-from vramwise.training.recipe.towers import with_whole_towers
+from vramwise.training.recipe.images import with_whole_towers
 
 LLAVA: dict[str, Any] = {
     "model_type": "llava",

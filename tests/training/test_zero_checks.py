@@ -13,7 +13,7 @@ from vramwise import estimate
 from vramwise.models import describe
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.training.exchange.gradient_checks import _slices
+from vramwise.training.exchange.zero_buffers import _slices
 from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.replay import is_replayed, replay

@@ -20,7 +20,7 @@ from vramwise.files import open_to_read, shown_path
 from vramwise.plugins import installed, plugin_named
 from vramwise.records import record
 from vramwise.scenario.definition import TABLES
-from vramwise.scenario.lines import numbered_lines, parse_line
+from vramwise.scenario.files import numbered_lines, parse_line
 
 HOPELESS_LINES = 1000
 """A file whose first lines are all unusable is no case file; reading stops here."""

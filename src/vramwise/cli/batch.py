@@ -21,7 +21,7 @@ from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
-from vramwise.scenario.lines import numbered_lines, parse_line
+from vramwise.scenario.files import numbered_lines, parse_line
 from vramwise.scenario.messages import shown
 from vramwise.site import chosen_site
 from vramwise.site.force import site_file

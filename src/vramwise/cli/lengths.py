@@ -13,7 +13,7 @@ from vramwise.files import open_to_read, shown_path, write_file
 from vramwise.interop.samples.counts import Counts
 from vramwise.interop.samples.rows import Sample, sample_of
 from vramwise.interop.samples.tokenizers import Tokenizer, tokenizer_named
-from vramwise.scenario.lines import numbered_lines, parse_line
+from vramwise.scenario.files import numbered_lines, parse_line
 
 HELP = "how many tokens your samples have, as train.sample_lengths says it"
 AT_ONCE = 64

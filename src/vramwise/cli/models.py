@@ -9,9 +9,9 @@ import re
 from vramwise.cli.listing import print_table
 from vramwise.cli.screens.paint import screen_width, show, wrapped_text
 from vramwise.errors import UnknownNameError, nearest
-from vramwise.models.checkpoint_dtype import stated_dtype
+from vramwise.models.config import stated_dtype
 from vramwise.sources import CatalogEntry, catalog
-from vramwise.sources.human_names import near
+from vramwise.sources.known_names import near
 
 HELP = "list models that are known by name"
 

@@ -19,8 +19,7 @@ from vramwise.scenario.cards import card_here
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.help import described, group_of
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.nested import flat
-from vramwise.scenario.synonyms import called
+from vramwise.scenario.nested import called, flat
 from vramwise.scenario.values import AllOrSeveral, Kind, ModelReference, Several, Switch, Table, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind[object]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Quantizing, Sharding
-from vramwise.frameworks.trainer import BITSANDBYTES, waits_for_the_last
+from vramwise.frameworks.transformers import BITSANDBYTES, waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 

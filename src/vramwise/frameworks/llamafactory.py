@@ -14,7 +14,7 @@ from vramwise.frameworks.defaults import (
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
-from vramwise.frameworks.trainer import waits_for_the_last
+from vramwise.frameworks.transformers import waits_for_the_last
 
 DEFAULTS = (
     MASTERS_UNDER_ZERO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
-from vramwise.frameworks.trainer import waits_for_the_last
+from vramwise.frameworks.transformers import waits_for_the_last
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.kernels.liger import RECORD as LIGER
-from vramwise.models.operations.gated_activation import ExpertGate
+from vramwise.models.operations.activations import ExpertGate
 
 RECORD = replace(
     LIGER,

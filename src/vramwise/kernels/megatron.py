@@ -32,13 +32,12 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations import experts as transformers_experts
-from vramwise.models.operations.activations import apply_activation
+from vramwise.models.operations.activations import ExpertGate, GatedActivation, apply_activation, gated_activation
 from vramwise.models.operations.adapters import parameters_when_read
 from vramwise.models.operations.attention import Attention, Rotary, attention_dropout, padded, repeat_kv, tables_of
 from vramwise.models.operations.attention import attention as transformers_attention
 from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
 from vramwise.models.operations.experts import ExpertMlps, grouped_linear
-from vramwise.models.operations.gated_activation import ExpertGate, GatedActivation, gated_activation
 from vramwise.models.operations.routers import WideRouterProduct
 from vramwise.models.operations.simple import Activation, Linear
 from vramwise.models.overrides import Kernels, Override

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
-from vramwise.models.untrusted_config import without_code
+from vramwise.models.meta_device import without_code
 
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _LOADERS: Final = {

@@ -10,7 +10,7 @@ from vramwise.models import Model
 from vramwise.planner.sizes import num_parameters_of
 from vramwise.planner.ways import Question
 from vramwise.sources.catalog import entry, names
-from vramwise.sources.human_names import words_of
+from vramwise.sources.known_names import words_of
 
 LEAST_BYTES_PER_PARAMETER = 0.25
 """Of the narrowest file types, with room to spare: a model above it by this fits nothing."""

@@ -12,8 +12,7 @@ from vramwise.errors import ScenarioError
 from vramwise.scenario.definition import KINDS, TABLES, Scenario, table_of
 from vramwise.scenario.messages import shown, unknown_key
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.nested import flat, nested_tables
-from vramwise.scenario.synonyms import called
+from vramwise.scenario.nested import called, flat, nested_tables
 
 
 def scenario_of(model: str | Mapping[str, object], keys: Mapping[str, object]) -> Scenario:

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
+from vramwise.scenario.nested import called
 from vramwise.scenario.owners import Owner, Owners
 from vramwise.scenario.settings import Settings, ownership_of
-from vramwise.scenario.synonyms import called
 
 
 def check_owners(settings: Settings, path: str, *, but: Collection[str] = ()) -> tuple[str, ...]:

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from vramwise.errors import ScenarioError
 from vramwise.scenario.messages import shown, unknown_key
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.nested import check_programs, flattened, nested_tables
+from vramwise.scenario.nested import called, check_programs, flattened, nested_tables
 from vramwise.scenario.settings import Settings, kinds_of
-from vramwise.scenario.synonyms import called
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 Tables = Mapping[str, type[Settings]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.errors import UnsupportedModelError
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.models import Model, describe
-from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
+from vramwise.models.config import checkpoint_dtype, stated_dtype
 from vramwise.models.header_comparison import compared, most_common_dtype
 from vramwise.records import replace
 from vramwise.serving.common.storage import storage_of

@@ -7,8 +7,8 @@ from vramwise.formats import dtype
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
-from vramwise.models.checkpoint_dtype import checkpoint_dtype
-from vramwise.models.usual_cache import usual_cache
+from vramwise.models.config import checkpoint_dtype
+from vramwise.models.tensors_only import usual_cache
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving.common.answer import amount, assemble, context_node, interval

@@ -10,8 +10,7 @@ from pathlib import Path
 from vramwise.errors import SourceError, clipped
 from vramwise.files import may_look_at, shown_path
 from vramwise.sources.config_file import read_config
-from vramwise.sources.model_source import ModelSource
-from vramwise.sources.repository import Folder, Repository
+from vramwise.sources.repository import Folder, ModelSource, Repository
 
 _GGUF = ".gguf"
 NOT_READ = "files of this machine are not read here but those of `vramwise web --allow-files DIR`"
@@ -114,7 +113,7 @@ def _with_quantization(table: dict[str, object], files: Repository) -> dict[str,
     """The config with what a file beside it says of its quantization."""
     if "compression_config" not in table and files.files().keys().isdisjoint(_BESIDE):
         return table
-    from vramwise.sources.quantization_file import with_quantization
+    from vramwise.sources.repository_files import with_quantization
 
     return with_quantization(table, files)
 

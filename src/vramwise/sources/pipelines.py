@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vramwise.errors import SourceError, clipped
 from vramwise.formats.ranged import RangedFiles
-from vramwise.sources.model_source import ModelSource
+from vramwise.sources.repository import ModelSource
 
 _FILE = Path(__file__).parent / "pipelines.jsonl"
 _NO_MODELS = ("Scheduler", "Tokenizer", "TokenizerFast", "Processor", "Extractor", "FeatureExtractor")

@@ -12,7 +12,7 @@ from vramwise.records import replace
 from vramwise.scenario.names import MODEL_SOURCES
 from vramwise.sources.config_file import checked
 from vramwise.sources.local_paths import local_model
-from vramwise.sources.model_source import ModelSource
+from vramwise.sources.repository import ModelSource
 
 if TYPE_CHECKING:
     from vramwise.sources.reference import Reference

@@ -27,15 +27,15 @@ from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.sample_lengths import usual_length
+from vramwise.training.recipe.lengths import usual_length
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
 from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step import rollout
+from vramwise.training.step import other_models
+from vramwise.training.step.blocks import overload_bytes
 from vramwise.training.step.moments import Moment
-from vramwise.training.step.overload import overload_bytes
 from vramwise.training.tree import activations_node, phase, state_nodes
 from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
@@ -58,7 +58,7 @@ def fullest_rank(job: Job, card_bytes: int | None, ranks: Sequence[Placement] | 
     """What a step holds at the job's sizes, on a card of so many bytes; `ranks`: those among which the fullest is."""
     found = [(rank, job.moments(rank)) for rank in ranks or job.ranks]
     rank, moments = max(found, key=lambda one: max(moment.total for moment in one[1]))
-    outside = counters.outside_torch(job.train, job.gpu, rollout.during_training(job.train, card_bytes))
+    outside = counters.outside_torch(job.train, job.gpu, other_models.during_training(job.train, card_bytes))
     nccl = counters.nccl_node(rank, job.gpu)
     if nccl is not None:
         outside.append(nccl)
@@ -79,7 +79,7 @@ def estimate_training(
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     stepped = "optimizer in backward" if gradient_life(job.train).released else "optimizer step"
     step = next(phase for phase in phases if phase.name == stepped)
-    generating = rollout.generation(job.train, card_bytes, step, tuple(outside))
+    generating = other_models.generation(job.train, card_bytes, step, tuple(outside))
     phases = phases if generating is None else (*phases, generating)
     peak = max(phases, key=lambda phase: phase.bytes)
     found = fullest.of_each
@@ -99,7 +99,7 @@ def estimate_training(
         stuck = None if play is None else reserved.out_of_room(play, quantities["peak_allocated"], room)
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
-        quantities["total_needed"] = rollout.at_least(quantities["total_needed"], generating)
+        quantities["total_needed"] = other_models.at_least(quantities["total_needed"], generating)
         wanted = 0 if stuck is None else stuck.wanted
         verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
@@ -121,7 +121,9 @@ def estimate_training(
         verdict=verdict,
         notes=(
             *filter(None, (taken_note(scenario.train, job.train),)),
-            *notes_of(job.train, model, job.states(rank), engine_counted=rollout.is_counted(job.train, card_bytes)),
+            *notes_of(
+                job.train, model, job.states(rank), engine_counted=other_models.is_counted(job.train, card_bytes)
+            ),
             *notes_on_what_was_asked(scenario.train, job.train, model, job.axes, gpu),
             *host_notes(host, job.ranks_of_a_node),
         ),
@@ -367,7 +369,7 @@ class _Late:
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
         if self.room is not None and self.fits:
             process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
-        return rollout.at_least(process, self.generating)
+        return other_models.at_least(process, self.generating)
 
 
 def _least(outside: Sequence[Node]) -> int:

@@ -17,10 +17,10 @@ from vramwise.training.components import CERTAIN
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
-from vramwise.training.recipe.sample_lengths import has_spread
+from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step.moment import Moment
+from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 

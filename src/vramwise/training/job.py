@@ -13,18 +13,17 @@ from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.adapters import check_trainable
+from vramwise.training.recipe.attention import check_padding, rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.heads import untied, with_head
-from vramwise.training.recipe.images import check_images
-from vramwise.training.recipe.masks import check_padding, rows_of
+from vramwise.training.recipe.images import check_images, with_whole_towers
+from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
     resolved,
     structural,
 )
-from vramwise.training.recipe.towers import with_whole_towers
-from vramwise.training.recipe.two_lengths import step_axes
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step.micro_batches import on_stage
+from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.moments import Moment, step_moments
 
 

@@ -14,11 +14,9 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.activations.compiled import compiles_layers
 from vramwise.training.activations.loss import is_compiled
 from vramwise.training.model_states.states import ModelStates, quantizer
-from vramwise.training.recipe.adapters import targeted
-from vramwise.training.recipe.attention import attention_note
+from vramwise.training.recipe.adapters import peft_targets, targeted
+from vramwise.training.recipe.attention import attention_note, masks_note
 from vramwise.training.recipe.images import images_note
-from vramwise.training.recipe.masks import masks_note
-from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
     EXPERTS_FUSED_SINCE,
     had_expert_modules,
@@ -26,8 +24,8 @@ from vramwise.training.recipe.settings import (
     runs_own_layers,
 )
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step.extra_models import ELSEWHERE, TRAINED, role_of, takes_nothing
-from vramwise.training.step.overload import overload_factor
+from vramwise.training.step.blocks import overload_factor
+from vramwise.training.step.other_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
 

@@ -24,9 +24,9 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
-from vramwise.training.recipe.adapters import of_experts, without_adapter
+from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
-from vramwise.training.recipe.peft_targets import former_names
+from vramwise.training.recipe.lengths import has_two_lengths
 from vramwise.training.recipe.settings import (
     COMPUTE_ADAPTERS,
     execution,
@@ -36,7 +36,6 @@ from vramwise.training.recipe.settings import (
     runs_own_layers,
     structural,
 )  # fmt: skip
-from vramwise.training.recipe.two_lengths import has_two_lengths
 from vramwise.training.recipe.zero import keeps_views
 from vramwise.training.resolved import ResolvedTrain
 

@@ -11,7 +11,7 @@ from vramwise.cli.screens.overview import CARDS, card_title, fitted_table
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.hardware import find_gpu
 from vramwise.interop.huggingface_calculator import calculator_of_files
-from vramwise.models.usual_cache import usual_cache
+from vramwise.models.tensors_only import usual_cache
 from vramwise.serving.common.answer import context_node
 from vramwise.serving.stored import stored_node
 from vramwise.serving.tensors import KnownTensors

@@ -22,7 +22,7 @@ def config_of(model: str) -> Mapping[str, object]:
 
 def loaded_dtype(model: str) -> str:
     """The dtype in which transformers loads the checkpoint's weights with dtype = auto."""
-    from vramwise.models.checkpoint_dtype import loaded_dtype as of_config
+    from vramwise.models.config import loaded_dtype as of_config
 
     return of_config(config_of(model))
 

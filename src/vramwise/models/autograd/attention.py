@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.models.autograd.contractions import Contractions
+from vramwise.models.autograd.products import Contractions
 from vramwise.models.autograd.size import Dim, axis, name_of, product, tokens_without
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 

@@ -8,9 +8,8 @@ from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder import model
-from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.decoder_attention import grouped_attention, rotary_columns
 from vramwise.models.layers.decoder_design import Design, LayerKind, Piece
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 
 # Defaults of BambaConfig (transformers 5.23).

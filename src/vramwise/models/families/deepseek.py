@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.gated_norm import gated_norm
 from vramwise.models.layers.indexer import INDEXED, indexers
 from vramwise.models.layers.latent_attention import attention

@@ -6,7 +6,7 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.compressed_attention import attention
-from vramwise.models.layers.decoder_ends import logits, token_embedding
+from vramwise.models.layers.decoder import logits, token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward
 from vramwise.models.layers.routed_experts import balancing_loss

@@ -10,8 +10,8 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
+from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.decoder_design import sliding_window
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.operations.altered_attention import DynamicMaskAttention
 from vramwise.models.operations.streams import ScaleByWeight

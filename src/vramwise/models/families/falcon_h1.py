@@ -10,8 +10,8 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
 from vramwise.models.layers.decoder import alike
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.operations.chunk_scan import GateThenGroupedNorm, GroupedNorm, GroupedNormThenGate
 

@@ -8,7 +8,7 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.altup import averaged, corrected_streams, low_rank, predicted, stacked
-from vramwise.models.layers.decoder_ends import logits
+from vramwise.models.layers.decoder import logits
 from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
 from vramwise.models.layers.per_layer_embeddings import layer_input_gate, layer_inputs
 from vramwise.models.layers.sparse_activations import mlp, sparsities

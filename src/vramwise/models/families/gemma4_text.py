@@ -6,7 +6,7 @@ from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.class_defaults import with_class_defaults
-from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.layers.decoder import lm_head
 from vramwise.models.layers.gemma4_experts import with_experts
 from vramwise.models.layers.gemma_attention import LayerSizes, attention, norm, sources
 from vramwise.models.layers.mlp import gated_mlp

@@ -5,9 +5,9 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder import lm_head
 from vramwise.models.layers.decoder_attention import rotary_columns
 from vramwise.models.layers.decoder_design import Design
-from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.old_attention import NEOX_JAPANESE
 from vramwise.models.operations.simple import AddBias

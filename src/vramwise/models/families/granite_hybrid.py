@@ -8,9 +8,9 @@ from functools import partial
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer, mixture
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.granite_layers import fused_mlp, granite_mixture
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
 
 # Defaults of GraniteMoeHybridConfig (transformers 5.23).

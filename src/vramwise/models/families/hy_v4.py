@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import token_embedding
+from vramwise.models.layers.decoder import token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
 from vramwise.models.layers.indexer import Indexer
 from vramwise.models.layers.latent_attention import attention

@@ -6,8 +6,8 @@ from functools import partial
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer
 from vramwise.models.layers.mixture import Mixture, model
 from vramwise.models.layers.mlp import gated_mlp

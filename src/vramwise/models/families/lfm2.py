@@ -8,9 +8,9 @@ from functools import partial
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import model
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind, Piece
 from vramwise.models.layers.gated_convolution import gated_convolution
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.mlp import gated_mlp

@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
+from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mlp import gated_mlp

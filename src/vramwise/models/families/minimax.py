@@ -11,8 +11,8 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.decoder import lm_head, token_embedding
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.routed_experts import Experts, balancing_loss, checked, routed_experts
 from vramwise.models.lowering import Lowering, lowering

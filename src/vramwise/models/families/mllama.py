@@ -13,9 +13,9 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers import decoder
+from vramwise.models.layers.decoder import lm_head, token_embedding
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.operations.attention import Attention

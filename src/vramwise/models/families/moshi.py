@@ -9,9 +9,8 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder import layer
+from vramwise.models.layers.decoder import layer, lm_head
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.decoder_ends import lm_head
 from vramwise.models.operations.attention import Attention
 
 # Defaults of MoshiConfig (transformers 5.23).

@@ -6,8 +6,8 @@ from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.decoder import lm_head, token_embedding
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2

@@ -11,8 +11,8 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import LARGEST_SIZE, Config
-from vramwise.models.layers.decoder_ends import lm_head, token_embedding
-from vramwise.models.layers.grouped_attention import grouped_attention
+from vramwise.models.layers.decoder import lm_head, token_embedding
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 
 _MULTIPLE = 256  # widths are rounded up to it

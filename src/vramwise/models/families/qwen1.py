@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.layers.decoder import lm_head
 from vramwise.models.operations.attention import Attention
 
 # Defaults of the remote configuration class.

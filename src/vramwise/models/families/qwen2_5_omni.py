@@ -11,8 +11,8 @@ from vramwise.models.config import Config
 from vramwise.models.families.language import language_blocks, text_config
 from vramwise.models.families.nested import renamed, under
 from vramwise.models.layers import decoder
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers import qwen_vision, tower_defaults, towers_by_type
 from vramwise.models.towers.projector_pieces import Ends

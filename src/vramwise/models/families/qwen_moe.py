@@ -7,8 +7,8 @@ from functools import partial
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.layers import mixture
+from vramwise.models.layers.decoder_attention import grouped_attention
 from vramwise.models.layers.decoder_design import Design, LayerKind, Piece, sliding_window
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mixture import Mixture, experts
 
 # Defaults of the configuration classes (transformers 5.23).

@@ -7,9 +7,8 @@ from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_attention import rotary_columns
+from vramwise.models.layers.decoder_attention import grouped_attention, rotary_columns
 from vramwise.models.layers.decoder_design import Design
-from vramwise.models.layers.grouped_attention import grouped_attention
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.mixers import ChannelsFirst, ChannelsLast

@@ -7,7 +7,7 @@ from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
-from vramwise.models.layers.decoder_ends import lm_head
+from vramwise.models.layers.decoder import lm_head
 from vramwise.models.lowering import Lowering, lowering
 
 CLASS_DEFAULTS: dict[str, object] = {"vocab_size": 50_277, "hidden_size": 4096, "num_hidden_layers": 32}

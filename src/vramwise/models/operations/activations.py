@@ -1,4 +1,7 @@
-"""Activation functions of transformers 5.23 (`ACT2FN`) as primitive operations."""
+"""Activation functions of transformers 5.23 (`ACT2FN`) as primitive operations.
+
+act(gate)·up as one operation: inside experts, and where a kernel library joins what a block's list has as two.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,9 @@ from dataclasses import replace
 from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
+from vramwise.models.lowering import Lowering, lowering
+from vramwise.records import record
 
 _KERNELS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu", "relu": "relu", "tanh": "tanh",
@@ -66,3 +72,20 @@ def xielu(tape: Tape, x: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     bent = tape.add(tape.unary("expm1", tape.minimum(x, epsilon)), x)
     right = tape.add(tape.mul(bent, alpha_n), tape.mul(beta, x))
     return tape.where(above, left, right)
+
+
+@record(kw_only=True, eq=False)
+class GatedActivation(Operation):
+    function: str
+
+
+@record(kw_only=True, eq=False)
+class ExpertGate(GatedActivation):
+    """The same inside experts."""
+
+
+@lowering(ExpertGate)
+@lowering(GatedActivation)
+def gated_activation(run: Lowering, op: GatedActivation, gate: Tensor, up: Tensor) -> Tensor:
+    """An activation and a product, as transformers runs them."""
+    return run.tape.mul(apply_activation(run.tape, op.function, gate), up)

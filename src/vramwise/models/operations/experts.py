@@ -8,10 +8,9 @@ from dataclasses import replace
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, Variants, lowering
-from vramwise.models.operations.activations import apply_activation
+from vramwise.models.operations.activations import ExpertGate, apply_activation
 from vramwise.models.operations.adapters import parameters_when_read
 from vramwise.models.operations.chosen_experts import StackedExperts
-from vramwise.models.operations.gated_activation import ExpertGate
 from vramwise.models.operations.gates import WidenedGate, widened_gate
 from vramwise.records import record
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
-from vramwise.models.checkpoint_dtype import checkpoint_dtype, stated_dtype
+from vramwise.models.config import checkpoint_dtype, stated_dtype
 from vramwise.models.type_facts import ANY, fact_value
 from vramwise.records import record
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
-from vramwise.models.checkpoint_dtype import checkpoint_dtype
+from vramwise.models.config import checkpoint_dtype
 from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario

@@ -2,6 +2,8 @@
 
 A stream that several blocks save (an encoder's output, which every layer of a decoder reads) is the first one's. Where
 a rewrite makes that block drop it, it is the next one's; where one makes an earlier block keep it, it is that one's.
+
+Softmax as torch ran it before 1.11.
 """
 
 from __future__ import annotations
@@ -77,3 +79,21 @@ def _candidates(run: BlockRun, nodes: Nodes) -> _Candidates:
             if storage in known and storage.kind != "parameter":
                 saved.setdefault(storage, f"{node.op}.{role}")
     return _Candidates(replace(run, nodes=nodes), tuple(saved.items()), frozenset(saved) - own)
+
+
+def with_softmax_inputs(forward: Forward) -> Forward:
+    """Softmax before torch 1.11, whose backward asks the input for its dtype and so keeps it beside the result.
+
+    transformers 4.20 pytorch_utils.py softmax_backward_data tells both signatures apart.
+    """
+    return rewritten(
+        forward, lambda run: tuple(_keeping_input(node) if node.op in _SOFTMAXES else node for node in run.nodes)
+    )
+
+
+_SOFTMAXES = frozenset({"_softmax", "_log_softmax"})
+
+
+def _keeping_input(node: Node) -> Node:
+    x = node.inputs[0]
+    return replace(node, saved=(*node.saved, (x.storage, "self"))) if x.requires_grad else node

@@ -20,11 +20,12 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.exchange.gradient_checks import Check, bytes_before_step, checks_in_backward
-from vramwise.training.exchange.root_unit import loss_is_apart, own_units, reduced_in
-from vramwise.training.exchange.wrapping import is_outside, module_of, wraps_modules
+from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
 from vramwise.training.exchange.zero_buffers import (
+    Check,
     bucket_bytes,
+    bytes_before_step,
+    checks_in_backward,
     gathered_weights,
     offload_staging_bytes,
     reduction_bytes,

@@ -8,23 +8,85 @@
 accelerate 1.12 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
 parallelize.py (apply_fsdp, as of pull request 1094 of July 2025; before it both were in the root unit, and the last
 layer stayed whole).
+
+What FSDP makes a unit of: layers, every module, nothing but the whole model, or classes by their names.
+
+A class that transformers names `…Layer` or `…Block` is a decoder layer or what stands for one, `Embedding` the table of
+tokens (with the output layer, which frameworks that name it wrap beside it), `Linear` every linear layer for itself.
+torch 2.13 distributed/fsdp/wrap.py `_module_wrap_policy`; accelerate 1.12 utils/dataclasses.py
+`set_auto_wrap_policy`: NO_WRAP is one unit.
+
+FSDP's root unit: embedding, last norm and output layer, whose gradients wait for the end of backward.
+
+A unit's gradients are reduced when the last of its weights has one. The output layer's is there first, the embedding's
+last, so that the output layer's waits whole through all layers; then the gradients and the input of their
+reduce-scatter are there at once (torch 2.13 distributed/fsdp/_fully_shard: _fsdp_state.py
+`_root_post_backward_final_callback`, _fsdp_collectives.py `foreach_reduce`). torchtitan makes units of its own of the
+embedding and of the output layer, which are reduced as soon as they are done; so do torchtune's recipes where the two
+share no weights (0.6.1 recipes/configs: custom_sharded_layers), and they are whole only while they run. accelerate
+reduces in the compute dtype (utils/dataclasses.py `set_mixed_precision`), torchtitan and torchtune in fp32.
+
+FSDP 1 joins the unit's gradients into that of its flat parameter, beside them and the gathered unit (torch 2.13
+distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
 
+from vramwise.errors import ScenarioError, clipped
 from vramwise.frameworks import framework_of
-from vramwise.models.blocks import Block
+from vramwise.models.blocks import Block, Parameter
 from vramwise.models.model import Model
 from vramwise.models.step import runs_in
-from vramwise.training.exchange.root_unit import own_units
-from vramwise.training.exchange.wrapping import wraps_nothing
+from vramwise.records import record
+from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, stored, trained_tensors, width
+from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
+
+LAYER, MODULE, ROOT, EMBEDDING = "layer", "module", "root", "embedding"
+_ENDINGS: Final = (("layer", LAYER), ("block", LAYER), ("embedding", EMBEDDING), ("embeddings", EMBEDDING))
+_WHOLE: Final = {MODULE: MODULE, ROOT: ROOT, "linear": MODULE}
+
+
+def kinds_of_units(train: TrainSettings) -> frozenset[str]:
+    """What the scenario says that FSDP wraps; empty where the framework decides. Raises `ScenarioError`."""
+    return frozenset(_kind(name) for name in train.fsdp_units)
+
+
+def _kind(name: str) -> str:
+    lowered = name.lower()
+    found = _WHOLE.get(lowered) or next((kind for ending, kind in _ENDINGS if lowered.endswith(ending)), None)
+    if found is None:
+        what = "expected layer, module, root, or classes named …Layer, …Block, Embedding or Linear"
+        raise ScenarioError("train.fsdp_units", f'"{clipped(name)}" is no unit that is known; {what}')
+    return found
+
+
+def wraps_modules(train: TrainSettings) -> bool:
+    """Whether every module with weights is a unit."""
+    return MODULE in kinds_of_units(train)
+
+
+def wraps_nothing(train: TrainSettings) -> bool:
+    """Whether the whole model is one unit."""
+    return kinds_of_units(train) == {ROOT}
+
+
+def module_of(parameter: Parameter) -> str:
+    """The module that has a parameter."""
+    return parameter.name.rpartition(".")[0]
+
+
+def is_outside(block: Block, train: TrainSettings) -> bool:
+    """Whether the root unit, or a unit of its own beside the layers, has a block's weights."""
+    return block.layer is None or wraps_nothing(train)
+
 
 ROOT, EMBEDDING, HEAD = "root", "embedding", "head"
 
@@ -118,3 +180,75 @@ def _unit_name(block: Block, model: Model, train: ResolvedTrain) -> str:
         parts = {p.part for p in block.parameters}
         return EMBEDDING if "embedding" in parts else HEAD
     return ROOT
+
+
+@record
+class RootUnit:
+    """Bytes of the last reduction of a step.
+
+    `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
+    weights where they are still whole, `share`: the rank's own
+    part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
+    beyond their share, `above`: all of them.
+    """
+
+    unsharded: int = 0
+    scattered: int = 0
+    share: int = 0
+    waiting: int = 0
+    above: int = 0
+    gathered: int = 0
+
+
+def own_units(train: ResolvedTrain, model: Model) -> bool:
+    """Whether embedding and output layer are units, so that what is outside the layers is not whole while those run."""
+    said = kinds_of_units(train)
+    makes_them = not said.isdisjoint((EMBEDDING, MODULE)) if said else framework_of(train).sharding.outer_units(train)
+    return makes_them and (train.fsdp_version == 2 or bool(said)) and not model.shares_weights
+
+
+def loss_is_apart(train: ResolvedTrain, model: Model) -> bool:
+    """Whether the loss comes after the root unit's forward, which makes no logits of its own."""
+    return framework_of(train).sharding.loss_after_root and own_units(train, model)
+
+
+def reduced_in(train: ResolvedTrain, model: Model) -> int:
+    """Bytes of a value while FSDP 2 reduces it."""
+    compute = execution(train, model)
+    narrow = width(compute.autocast or compute.param_dtype)
+    return narrow if framework_of(train).gradients.reduced_in_compute_dtype else width(train.grad_dtype)
+
+
+@lru_cache(maxsize=4096)
+def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootUnit:
+    """The root unit of one rank; nothing where FSDP does not cut the weights or trains none of the unit's."""
+    if train.fsdp == "none" or placement.weight_shards == 1 or placement.stages > 1:
+        return RootUnit()
+    compute = execution(train, model)
+    narrow = width(compute.autocast or compute.param_dtype)
+    alone = wraps_nothing(train)
+    outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None or alone]
+    embeds = {base.name for _, base in outside if base.part == "embedding"}
+    are_apart = own_units(train, model)
+    if are_apart:
+        outside = [(t, base) for t, base in outside if base.name in embeds]
+    numel = sum(placement.local_numel(base, t.numel) for t, base in outside)
+    share = sum(
+        rounded(placement.gradient_numel(base, placement.local_numel(base, t.numel)) * t.grad_bytes)
+        for t, base in outside
+    )
+    above = sum(placement.local_numel(base, t.numel) for t, base in outside if base.name not in embeds)
+    grad = width(train.grad_dtype)
+    waiting = above * narrow - -(-above // placement.gradient_shards) * grad
+    if alone:  # all wait whole, and are counted as they come
+        above = waiting = 0
+    if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
+        share = 0
+    return RootUnit(
+        unsharded=numel * narrow,
+        scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
+        gathered=numel * narrow if train.fsdp_version == 1 else 0,
+        share=share,
+        above=above * narrow,
+        waiting=max(0, waiting),
+    )

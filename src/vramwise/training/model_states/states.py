@@ -20,10 +20,9 @@ from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
-from vramwise.training.recipe.adapters import adapters
+from vramwise.training.recipe.adapters import adapters, peft_targets
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.peft_targets import peft_targets
 from vramwise.training.recipe.settings import (
     NARROWED_AGAIN,
     execution,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.versions import followed, month_named, names, titled
-from vramwise.models.checkpoint_dtype import loaded_dtype
+from vramwise.models.config import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.scenario import TrainSettings

@@ -1,14 +1,18 @@
-"""Images of a training batch: what a scenario's keys mean for a model."""
+"""Images of a training batch: what a scenario's keys mean for a model, and what tensor parallelism leaves of towers."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vramwise.errors import ScenarioError, UnsupportedModelError, clipped
+from vramwise.frameworks import framework_of
+from vramwise.models.blocks import Block, Parameter
 from vramwise.models.execution import Images
 from vramwise.models.model import Model
-from vramwise.training.recipe.towers import cuts_towers
+from vramwise.models.type_facts import has_fact
 from vramwise.training.resolved import ResolvedTrain
 
 if TYPE_CHECKING:
@@ -80,3 +84,30 @@ def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
         problem = f"what the images of {kind} models keep for backward is not described"
         raise UnsupportedModelError(f"{problem}; with images_per_sequence = 0 a batch of text is estimated")
     return found
+
+
+def cuts_towers(train: ResolvedTrain, model: Model) -> bool:
+    """Whether tensor parallelism cuts what is not text, too."""
+    if train.tensor_parallel_size == 1:
+        return False
+    planned = has_fact("transformers", "planned_towers", model.config.model_type)
+    return planned or framework_of(train).sharding.cuts_towers
+
+
+def with_whole_towers(train: ResolvedTrain, model: Model) -> Model:
+    """The model with every weight that is not text's on every rank, where its implementation leaves them so."""
+    if train.tensor_parallel_size == 1 or cuts_towers(train, model):
+        return model
+    return _replicated(model) if any(block.modality != "text" for block in model.blocks) else model
+
+
+@lru_cache(maxsize=16)
+def _replicated(model: Model) -> Model:
+    return replace(model, blocks=tuple(b if b.modality == "text" else _whole(b) for b in model.blocks))
+
+
+def _whole(block: Block) -> Block:
+    def whole(p: Parameter) -> Parameter:
+        return replace(p, shard="replicated")
+
+    return replace(block, ops=tuple(replace(op, parameters=tuple(map(whole, op.parameters))) for op in block.ops))

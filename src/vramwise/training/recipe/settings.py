@@ -20,8 +20,15 @@ from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.names import FP8_RECIPES
 from vramwise.training.layout.parallel import cuts_weights
-from vramwise.training.recipe.adapters import target_paths
-from vramwise.training.recipe.attention import KEEPS_NO_SCORES, attention_of
+from vramwise.training.recipe.adapters import peft_targets, target_paths
+from vramwise.training.recipe.attention import (
+    KEEPS_NO_SCORES,
+    attention_of,
+    joins_rows,
+    repeats_heads_for_flash,
+    separates_documents,
+    with_masks,
+)
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
     is_8_bit,
@@ -31,9 +38,7 @@ from vramwise.training.recipe.fp8_weights import (
 )
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
-from vramwise.training.recipe.masks import joins_rows, repeats_heads_for_flash, separates_documents, with_masks
-from vramwise.training.recipe.peft_targets import peft_targets
-from vramwise.training.recipe.sample_lengths import has_spread
+from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048

@@ -28,16 +28,16 @@ from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.exchange.wrapping import wraps_modules
+from vramwise.training.exchange.units import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import buffer_bytes, quantizer, stored, trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.lengths import read_by, step_axes
 from vramwise.training.recipe.settings import (
     autocasts,
     frozen_units_keep_inputs,
 )
-from vramwise.training.recipe.two_lengths import read_by, step_axes
 from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of

@@ -18,8 +18,8 @@ from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.states import ModelStates
-from vramwise.training.recipe.masks import rows_of
-from vramwise.training.recipe.sample_lengths import record_lengths
+from vramwise.training.recipe.attention import rows_of
+from vramwise.training.recipe.lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
 from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay

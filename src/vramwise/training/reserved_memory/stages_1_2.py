@@ -4,7 +4,7 @@
                 a buffer of the largest weight
     backward    buckets; a gradient goes when it is copied into one, or, larger than it, when the next one comes. Each
                 full bucket is copied in the order of the ranks, and the rank's slice of it goes into its partition, in
-                stage 1 in the order of weights when backward is over. Offloaded: see exchange/gradient_checks.py
+                stage 1 in the order of weights when backward is over. Offloaded: see exchange/zero_buffers.py
     step        the norm, one gradient at a time; the slice in one piece, then in fp32; states in the first step
 
 DeepSpeed 0.14 and 0.19 runtime/zero/stage_1_and_2.py (__init__, reduce_independent_p_g_buckets_and_remove_grads,
@@ -17,9 +17,8 @@ from collections.abc import Sequence
 
 from vramwise.models.model import Model
 from vramwise.training.exchange.communication import buffers
-from vramwise.training.exchange.gradient_checks import pieces_in_turn, returned_weight_bytes
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.exchange.zero_buffers import offload_staging_bytes
+from vramwise.training.exchange.zero_buffers import offload_staging_bytes, pieces_in_turn, returned_weight_bytes
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states, trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life

@@ -9,11 +9,10 @@ from vramwise.frameworks import framework_of
 from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
 from vramwise.training.components import Component
-from vramwise.training.exchange.gradient_checks import Check, Place
-from vramwise.training.exchange.root_unit import RootUnit, root_unit
+from vramwise.training.exchange.units import RootUnit, root_unit
+from vramwise.training.exchange.zero_buffers import Check, Place
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.step.moment import Moment
-from vramwise.training.step.state import SCALAR_BYTES, StepState
+from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 from vramwise.training.zero3.module_calls import BELOW, HEAD
 
 

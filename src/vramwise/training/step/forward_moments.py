@@ -1,14 +1,109 @@
-"""The moments of a micro-batch until its backward pass begins."""
+"""The moments of a micro-batch until its backward pass begins.
+
+The largest moment of a forward pass before the loss.
+
+A forward pass without autograd: what it holds at its largest moment.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from vramwise.frameworks import framework_of
-from vramwise.training.activations.sizes import RunBytes
+from vramwise.models.autograd.size import Axes, evaluate
+from vramwise.models.autograd.tensor import ITEM_BYTES
+from vramwise.records import record
+from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.components import Component
+from vramwise.training.recipe.lengths import read_by
 from vramwise.training.recipe.settings import autocasts, longest_comes_first
-from vramwise.training.step.forward_pass import largest_in_forward
-from vramwise.training.step.moment import Moment
-from vramwise.training.step.state import SCALAR_BYTES, StepState
+from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
+
+
+@record
+class ForwardPeak:
+    """Bytes at that moment: what is kept for backward so far, 16-bit copies of weights, and what the block needs."""
+
+    activations: int = 0
+    weight_casts: int = 0
+    temporaries: int = 0
+    operation: str = ""
+
+    @property
+    def total(self) -> int:
+        return self.activations + self.weight_casts + self.temporaries
+
+
+def largest_in_forward(
+    runs: Sequence[RunBytes], activations_below: Sequence[int], casts_below: Sequence[int]
+) -> ForwardPeak:
+    """Inside of each block: what the blocks below keep, what it made until then, and the hidden states it received.
+
+    The frame that calls the layers holds a layer's input until the layer returns; a checkpointed layer keeps it
+    anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over.
+    """
+    most, most_bytes, passing_casts, cached = ForwardPeak(), 0, 0, 0
+    for i, run in enumerate(runs):
+        if run.name == "loss":
+            continue
+        inside = run.forward_peak
+        kept, received = activations_below[i] + inside.saved, 0
+        if run.checkpointed:
+            kept += run.activations
+        else:
+            received = run.incoming if run.layer is not None else run.incoming_kept
+        found = ForwardPeak(
+            kept + received, casts_below[i] + passing_casts, cached + inside.temporaries, inside.operation
+        )
+        passing_casts += run.forward_casts
+        cached += 0 if run.is_head else run.outputs_held
+        total = found.total
+        if total > most_bytes:
+            most, most_bytes = found, total
+    return most
+
+
+_TELLING = 2
+"""Blocks of one shape that are looked at: the first has nothing embedded beside it, all others are alike."""
+
+
+@record
+class EvaluationPass:
+    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else at its largest, with its place."""
+
+    inputs: int
+    casts: int
+    temporaries: int
+    operation: str
+
+
+def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool) -> EvaluationPass:
+    """Autocast's casts of trained weights pile up, everything else goes after its use.
+
+    `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
+    """
+    masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
+    last_hidden = sum(run.last_hidden for run in runs)
+    alive, name, embedded = 0, "", 0
+    times = Counter[int]()
+    for run in runs:
+        times[id(run)] += 1
+        if times[id(run)] > _TELLING:
+            continue
+        size = run.unsaved_peak.total
+        if run.layer is not None:
+            # The frame that calls the layers keeps what went into the first of them.
+            size += run.incoming + run.tables + masks + embedded
+            embedded = embedded or run.incoming
+        elif run.name == "loss":
+            size += made + last_hidden if logits else run.incoming
+        else:
+            size += run.incoming
+        if size > alive:
+            alive, name = size, run.unsaved_peak.operation
+    inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
+    return EvaluationPass(inputs, sum(run.casts for run in runs), alive, name)
 
 
 def forward_moments(state: StepState) -> list[Moment]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import Component
-from vramwise.training.exchange.gradient_checks import returned_weight_bytes
 from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.zero_buffers import returned_weight_bytes
 from vramwise.training.model_states.states import rounded, width
-from vramwise.training.recipe.masks import rows_of
-from vramwise.training.recipe.two_lengths import read_by, step_axes
-from vramwise.training.step.evaluation import evaluation_pass
-from vramwise.training.step.micro_batches import on_stage
-from vramwise.training.step.moment import Moment
-from vramwise.training.step.state import SCALAR_BYTES, StepState
+from vramwise.training.recipe.attention import rows_of
+from vramwise.training.recipe.lengths import read_by, step_axes
+from vramwise.training.step.forward_moments import evaluation_pass
+from vramwise.training.step.gradients import on_stage
+from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 
 
 def stepping_moments(state: StepState) -> list[Moment]:

@@ -36,11 +36,10 @@ from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.backward_moments import Backward
-from vramwise.training.step.extra_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.forward_moments import forward_moments
 from vramwise.training.step.last_moments import evaluation, optimizer_in_backward, stepping_moments
-from vramwise.training.step.moment import Moment, with_critics
-from vramwise.training.step.state import StepState, state_of
+from vramwise.training.step.other_models import TRAINED, critic_pass, role_of
+from vramwise.training.step.state import Moment, StepState, state_of, with_critics
 
 __all__ = ["Moment", "step_moments"]
 

@@ -1,27 +1,68 @@
-"""What the moments of one step are put together from."""
+"""What the moments of one step are put together from.
+
+One moment of a step, and the moments with critics' activations in them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
+from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.activations.dummy_gradients import dummy_gradient_bytes
+from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers, buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, model_states
-from vramwise.training.recipe.two_lengths import read_by
+from vramwise.training.recipe.lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import Blocks
-from vramwise.training.step.extra_models import extra_model_bytes
-from vramwise.training.step.gradients import Gradients, gradients_of
-from vramwise.training.step.micro_batches import on_stage
+from vramwise.training.step.gradients import Gradients, gradients_of, on_stage
+from vramwise.training.step.other_models import CriticPass, extra_model_bytes
+
+_OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
+
+
+@record
+class Moment:
+    """One moment: bytes by component, and the operation at which it is reached."""
+
+    name: str
+    parts: Mapping[Component, int]
+    operation: str = ""
+    layer: int | None = None
+
+    @property
+    def total(self) -> int:
+        return sum(self.parts.values())
+
+    def of(self, component: Component) -> int:
+        """Bytes of one component."""
+        return self.parts.get(component, 0)
+
+
+def with_critics(moments: list[Moment], critics: CriticPass, train: ResolvedTrain) -> list[Moment]:
+    """The moments with the critics' activations: beside the policy's in transformers' trainers, else after them."""
+    joined = framework_of(train).trainer
+    beside = ("forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step")
+    found = []
+    for moment in moments:
+        if joined and moment.name in beside:
+            moment = replace(moment, parts={**moment.parts, Component.CRITIC_ACTIVATIONS: critics.kept})
+        found.append(moment)
+        if moment.name == "backward: layers":
+            alone = next(m for m in moments if m.name == ("backward end" if joined else "forward end"))
+            rest = {name: size for name, size in alone.parts.items() if joined or name not in _OF_ONE_PASS}
+            found.append(Moment("backward: critic", rest | {Component.CRITIC_ACTIVATIONS: critics.peak}))
+    return found
+
 
 SCALAR_BYTES = 512
 

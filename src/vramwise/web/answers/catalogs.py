@@ -56,7 +56,7 @@ def schema(body: Body) -> dict[str, Any]:
 def models(body: Body) -> dict[str, Any]:
     """`{"query", "limit"}`: the catalog's models whose names or types hold every word; `near` where none does."""
     from vramwise.sources.catalog import names
-    from vramwise.sources.human_names import near
+    from vramwise.sources.known_names import near
 
     only(body, "query", "limit")
     query, limit = text_in(body, "query", "")[:500], whole_in(body, "limit", 20, most=MOST_MODELS)

@@ -173,7 +173,7 @@ def batch(body: Body) -> dict[str, Any]:
 def _lines(body: Body) -> Iterator[tuple[int, bytes | None]]:
     import io
 
-    from vramwise.scenario.lines import numbered_lines
+    from vramwise.scenario.files import numbered_lines
 
     if "text" in body:
         found = list(numbered_lines(io.BytesIO(text_in(body, "text").encode("utf-8", "replace"))))

@@ -2,12 +2,21 @@
 
     reference, teacher, reward   frozen: weights, divided as the trained ones are; `NAME:MODEL` names another model
     critic, value                as large as the trained model, trained with it: weights, gradients, optimizer states
-    rollout, rollout:ENGINE      an engine with a budget of its own (training/step/rollout.py)
+    rollout, rollout:ENGINE      an engine with a budget of its own (training/step/other_models.py)
 
 Under LoRA a reference is the base with its adapters switched off (trl 0.24 trainer/dpo_trainer.py, grpo_trainer.py:
 `ref_model = None` for a PEFT model), which takes nothing. A critic's forward pass joins the policy's in transformers'
 trainers (trl 0.24 trainer/ppo_trainer.py, PolicyAndValueWrapper), so that both keep their activations until backward;
 elsewhere it has a pass of its own. Not counted: what frozen models need for a moment in theirs.
+
+A rollout engine on the card of the policy that it samples from (colocated, as in trl's `vllm_mode="colocate"`).
+
+    awake    gpu_memory_utilization · the card's total, in every moment: vLLM fills its budget when it starts
+    asleep   its graphs and workspaces alone while the policy trains; a moment of its own, `rollout`, has the whole
+             budget beside the policy's weights, master copy and optimizer states
+
+trl 1.16 generation/vllm_generation.py (colocate: sleeps between generations); vLLM device_allocator/cumem.py: weights
+and KV cache leave, everything else stays. Without `rollout_gpu_memory_utilization` an engine is not counted.
 """
 
 from __future__ import annotations
@@ -20,13 +29,15 @@ from vramwise.models import describe
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.result import Node, Phase, Quantity
 from vramwise.sources import resolve
 from vramwise.training.activations.sizes import step_shape
+from vramwise.training.calibration import calibrated
 from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.heads import with_head
-from vramwise.training.recipe.two_lengths import read_by
+from vramwise.training.recipe.lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 
 FROZEN = ("reference", "teacher", "reward")
@@ -104,3 +115,62 @@ def critic_pass(model: Model, train: ResolvedTrain, axes: Axes, *, accumulating:
 def _named(name: str) -> Model:
     source = resolve(name)
     return describe(source.config, source.id)
+
+
+NAME = "rollout engine"
+_STAY = (
+    Component.WEIGHTS,
+    Component.BUFFERS,
+    Component.ADAPTERS,
+    Component.MASTER_WEIGHTS,
+    Component.OPTIMIZER_STATES,
+    *OTHER_MODELS.values(),
+)
+
+
+def is_counted(train: ResolvedTrain, card_bytes: int | None) -> bool:
+    """Whether the engine's share is known, in bytes."""
+    return _awake(train, card_bytes) is not None
+
+
+def during_training(train: ResolvedTrain, card_bytes: int | None) -> list[Node]:
+    """The engine's bytes while the policy trains; none where they are not known."""
+    awake = _awake(train, card_bytes)
+    if awake is None:
+        return []
+    if not train.rollout_sleep:
+        return [awake]
+    left = calibrated("rollout_asleep")
+    ends = int(left.low), int(left.high)
+    return [Node(NAME, int(left.expected), "calibrated", *ends, formula="asleep", source=left.source)]
+
+
+def _awake(train: ResolvedTrain, card_bytes: int | None) -> Node | None:
+    share = train.rollout_gpu_memory_utilization
+    if share is None or card_bytes is None:
+        return None
+    return Node(
+        NAME, round(share * card_bytes), "derived", formula=f"{share:g} of the card",
+        source="vLLM v1/worker/utils.py request_memory: gpu_memory_utilization · total memory",
+    )  # fmt: skip
+
+
+def generation(train: ResolvedTrain, card_bytes: int | None, step: Phase, outside: tuple[Node, ...]) -> Phase | None:
+    """The moment in which an engine that sleeps between generations is awake; None for every other engine.
+
+    `step` is a moment with optimizer states, whose terms for what stays on the card are those of this one.
+    """
+    awake = _awake(train, card_bytes)
+    if awake is None or not train.rollout_sleep:
+        return None
+    stays = (child for child in step.components.children if child.name in _STAY)
+    others = (node for node in outside if node.name != NAME)
+    return Phase("rollout", Node.group("rollout", (*stays, *others, awake)))
+
+
+def at_least(quantity: Quantity, generating: Phase | None) -> Quantity:
+    """A counter of the whole card, which sees the engine awake as well."""
+    if generating is None:
+        return quantity
+    tree = generating.components
+    return Quantity(max(quantity.low, tree.low), max(quantity.expected, tree.bytes), max(quantity.high, tree.high))
