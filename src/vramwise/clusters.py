@@ -255,7 +255,7 @@ def _scale(cluster: Any, jobs: int, *, by_jobs: bool) -> None:
     cluster.sync(submit)
 
 
-def _described(path: str) -> tuple[str, int | None, dict[str, Any]]:
+def _described(path: str) -> tuple[str, int | None, dict[str, object]]:
     where = shown_path(path)
     if not path.endswith(".toml"):
         raise UsageError(f'--dask: expected tcp://HOST:PORT, tls://HOST:PORT or FILE.toml, got "{where}"')

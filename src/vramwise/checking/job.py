@@ -6,7 +6,6 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.records import record
@@ -43,7 +42,7 @@ class Check:
         """True for *fits* and for *tight*."""
         return self.word != "does not fit"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The keys that `vramwise check --json` prints."""
         return {
             "word": self.word,

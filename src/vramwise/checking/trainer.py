@@ -20,7 +20,7 @@ from vramwise.watching.given import with_card
 from vramwise.watching.reading import Taken, read_training
 
 if TYPE_CHECKING:
-    TrainerCheck: type[Any]
+    TrainerCheck: type[object]
 
 ACTIONS = ("warn", "raise")
 _LOOKED_AT = 256
@@ -47,7 +47,7 @@ class Look:
         self.taken: Taken | None = None
         self.unseen: list[str] = []
 
-    def at(self, args: Any, model: Any, optimizer: Any, batches: Any) -> None:
+    def at(self, args: object, model: object, optimizer: object, batches: object) -> None:
         """Look, and say what is wrong. Raises DoesNotFitError where that was asked for."""
         try:
             self.found = judged(self._scenario(args, model, optimizer, batches))
@@ -63,7 +63,7 @@ class Look:
         if getattr(args, "process_index", 0) == 0:
             warnings.warn(text, RuntimeWarning, stacklevel=3)
 
-    def _scenario(self, args: Any, model: Any, optimizer: Any, batches: Any) -> Scenario:
+    def _scenario(self, args: object, model: object, optimizer: object, batches: object) -> Scenario:
         arguments = trainer_arguments(args)
         batch = int(arguments.get("per_device_train_batch_size") or 1)
         self.taken = read_training(model, optimizer, arguments, (batch, self._length(arguments, model, batches)))
@@ -122,7 +122,7 @@ def _size(sized: Any) -> int:
         return 0
 
 
-def _made() -> type[Any]:
+def _made() -> type[object]:
     base: Any = library("transformers").TrainerCallback
 
     class TrainerCheck(base):  # type: ignore[misc]
@@ -136,13 +136,13 @@ def _made() -> type[Any]:
         def __init__(self, action: str = "warn", *, strict: bool = False, **settings: object) -> None:
             self.look = Look(action, strict, settings)
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_train_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
             self.look.at(args, kwargs.get("model"), kwargs.get("optimizer"), kwargs.get("train_dataloader"))
 
     return TrainerCheck
 
 
-def __getattr__(name: str) -> type[Any]:
+def __getattr__(name: str) -> type[object]:
     if name != "TrainerCheck":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = made = _made()

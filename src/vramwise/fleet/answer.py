@@ -24,7 +24,7 @@ class FleetAnswer:
     answers: Answers
     about: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What `vramwise fleet --json` prints."""
         said = self.answers
         fleet = {**said.totals, "unallocated_gpu_hours": self.about.get("unallocated_gpu_hours", 0.0)}
@@ -61,7 +61,7 @@ def ask_fleet(
     return in_order(jobs, about)
 
 
-def in_order(jobs: Sequence[Job], about: Mapping[str, Any]) -> FleetAnswer:
+def in_order(jobs: Sequence[Job], about: Mapping[str, object]) -> FleetAnswer:
     """The answer of jobs that are known already."""
     said = answers(jobs)
     places = {job_id: place for place, job_id in enumerate(said.ids)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from vramwise.errors import VramwiseError, clipped
 from vramwise.fleet.collect import Collected, Tally
@@ -67,7 +67,7 @@ class Job:
     command: str
     days: tuple[Mapping[str, float], ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What `vramwise fleet --json` prints of a job."""
         return {name: getattr(self, name) for name in names_of(Job)} | {"days": [dict(day) for day in self.days]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from vramwise.errors import SourceError, UsageError, clipped
@@ -71,7 +71,7 @@ class Prometheus:
             raise SourceError(f"{self.shown}: {_NO_API}")
         return [word for word in data if isinstance(word, str)]
 
-    def _data(self, path: str, asked: Mapping[str, str]) -> Any:
+    def _data(self, path: str, asked: Mapping[str, str]) -> object:
         parts = urlsplit(self.address)
         place = f"{parts.path.rstrip('/')}/api/v1/{path}"
         try:

@@ -72,7 +72,7 @@ def _summary(answer: FleetAnswer) -> Iterator[str]:
         yield f"<p>{_text(str(text))}</p>"
 
 
-def _grouped(rows: Sequence[Mapping[str, Any]], name: str) -> str:
+def _grouped(rows: Sequence[Mapping[str, object]], name: str) -> str:
     cells = [
         (str(row[name]), f"{row['jobs']:,}", f"{row['gpu_hours']:,.1f}", f"{row['wasted_gpu_hours']:,.1f}")
         for row in rows

@@ -74,10 +74,10 @@ class Answers:
     """What DuckDB says of the jobs: each a list of rows by name; `ids` are all jobs, those that waste most first."""
 
     totals: Mapping[str, Any]
-    by_reason: Sequence[Mapping[str, Any]]
-    by_owner: Sequence[Mapping[str, Any]]
+    by_reason: Sequence[Mapping[str, object]]
+    by_owner: Sequence[Mapping[str, object]]
     smaller: Sequence[Mapping[str, Any]]
-    days: Sequence[Mapping[str, Any]]
+    days: Sequence[Mapping[str, object]]
     ids: Sequence[str]
 
 
@@ -98,14 +98,14 @@ def answers(jobs: Sequence[Job]) -> Answers:
         return Answers(rows(TOTALS)[0], rows(BY_REASON), rows(BY_OWNER), rows(SMALLER), rows(DAYS), ids)
 
 
-def write_parquet(path: str, jobs: Sequence[Job], about: Mapping[str, Any]) -> None:
+def write_parquet(path: str, jobs: Sequence[Job], about: Mapping[str, object]) -> None:
     """The table as a file, whole or not at all. Raises SourceError."""
     out = BytesIO()
     _imported("pyarrow.parquet").write_table(_arrow_table(jobs, about), out)
     write_file(path, out.getvalue())
 
 
-def read_parquet(path: str) -> tuple[list[Job], dict[str, Any]]:
+def read_parquet(path: str) -> tuple[list[Job], dict[str, object]]:
     """The jobs of a kept table and what it is about. Raises SourceError for what is none, or of another version."""
     arrow, parquet = _imported("pyarrow"), _imported("pyarrow.parquet")
     content = read_at_most(path, LARGEST_TABLE + 1)
@@ -162,7 +162,7 @@ def _job(row: Mapping[str, Any]) -> Job:
     return Job(**values, days=days)
 
 
-def _arrow_table(jobs: Sequence[Job], about: Mapping[str, Any]) -> Any:
+def _arrow_table(jobs: Sequence[Job], about: Mapping[str, object]) -> object:
     arrow = _imported("pyarrow")
     kinds = {TEXT: arrow.string(), WHOLE: arrow.int64(), NUMBER: arrow.float64()}
     day = arrow.list_(arrow.struct([(name, arrow.float64()) for name in DAY_COLUMNS]))

@@ -57,7 +57,7 @@ class FileTensor:
 class GgufHeader:
     """Metadata and tensors of a file, or of all parts of a split one. Lists that are not kept are their length."""
 
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, object]
     tensors: tuple[FileTensor, ...]
 
     @property
@@ -115,7 +115,7 @@ class _Reader:
             raise SourceError(f"{self.shown}: GGUF version {version}, expected 2 or 3")
         tensors = self.count("tensors", MOST_TENSORS)
         pairs = self.count("metadata pairs", MOST_PAIRS)
-        metadata: dict[str, Any] = {}
+        metadata: dict[str, object] = {}
         for _ in range(pairs):
             key = self.text()
             metadata[key] = self.value(self.number("I"), 0)
@@ -152,7 +152,7 @@ class _Reader:
             raise SourceError(f"{self.shown}: the header is cut off or broken")
         self.file.skip(length)
 
-    def value(self, kind: int, depth: int) -> Any:
+    def value(self, kind: int, depth: int) -> object:
         if kind == _STRING:
             return self.text()
         if kind == _ARRAY:
@@ -161,7 +161,7 @@ class _Reader:
             raise SourceError(f"{self.shown}: unknown kind of metadata {kind}")
         return self.number(_SCALARS[kind])
 
-    def array(self, depth: int) -> Any:
+    def array(self, depth: int) -> object:
         """A list, or its length where it is long."""
         if depth > DEEPEST_ARRAY:
             raise SourceError(f"{self.shown}: metadata is nested too deep")

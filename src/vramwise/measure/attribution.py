@@ -42,7 +42,7 @@ class ModuleNotes:
             handle.remove()
 
     def _note(self, label: str) -> Callable[..., None]:
-        def hook(*_: Any) -> None:
+        def hook(*_: object) -> None:
             if self.active:
                 self._recorder.note(label)
 

@@ -18,18 +18,18 @@ _LOADERS: Final = {
 _LEFT_OUT: Final = ("transformers_version", "torch_dtype", "dtype")
 
 
-def torch_dtype(name: str) -> Any:
+def torch_dtype(name: str) -> object:
     """torch's dtype of a scenario's (`bf16`)."""
     return getattr(library("torch"), _DTYPES[name])
 
 
-def config_of(values: Mapping[str, Any]) -> Any:
+def config_of(values: Mapping[str, object]) -> object:
     """transformers' configuration of a config.json's values, without what runs code; nothing is downloaded."""
     kept = {key: value for key, value in without_code(values).items() if key not in _LEFT_OUT}
     return library("transformers").AutoConfig.for_model(kept.pop("model_type"), **kept)
 
 
-def build(job: Job) -> Any:
+def build(job: Job) -> object:
     """The module with random weights on the device, as the scenario's method, precision and attention have it."""
     torch, transformers = library("torch"), library("transformers")
     settings = job.settings
@@ -50,7 +50,7 @@ def trains(model: Any) -> list[Any]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _weight_dtype(job: Job) -> Any:
+def _weight_dtype(job: Job) -> object:
     settings = job.settings
     if job.task == "train":
         precision = str(settings.get("precision", "bf16-mixed"))
@@ -62,7 +62,7 @@ def _weight_dtype(job: Job) -> Any:
     return torch_dtype(str(wanted))
 
 
-def _attention(settings: Mapping[str, Any]) -> str | None:
+def _attention(settings: Mapping[str, object]) -> str | None:
     """transformers' name; None leaves it the choice, which is SDPA unless the class (Gemma 2, Mamba) has none."""
     from vramwise.measure.libraries import is_installed
 
@@ -94,7 +94,7 @@ def _prepared(model: Any, job: Job) -> Any:
     return model
 
 
-def _compute(settings: Mapping[str, Any]) -> str:
+def _compute(settings: Mapping[str, object]) -> str:
     return str(settings.get("compute_dtype") or "bf16")
 
 

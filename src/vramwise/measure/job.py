@@ -16,9 +16,9 @@ LEAST_STEPS = 3
 class Job:
     """One run: the model's config.json values, the scenario's resolved table, where and how long."""
 
-    config: Mapping[str, Any]
+    config: Mapping[str, object]
     model_id: str
-    scenario: Mapping[str, Any]
+    scenario: Mapping[str, object]
     device: str
     steps: int = LEAST_STEPS
     memory_cap_bytes: int | None = None

@@ -39,7 +39,7 @@ def devices() -> dict[str, Any]:
     )  # fmt: skip
     if done.returncode:
         raise VramwiseError(f"torch does not start: {_last_line(done.stderr)}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 

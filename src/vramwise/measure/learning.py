@@ -37,7 +37,7 @@ class Counters:
 
 def run_of_counters(
     seen: Counters, asked: Mapping[str, Asked], estimated: Result, facts: Mapping[str, Any], command: str,
-    scenario: Mapping[str, Any],
+    scenario: Mapping[str, object],
 ) -> tuple[Run | None, tuple[str, ...]]:  # fmt: skip
     """The run with the terms that its counters determine, and why others are not; None where nothing was learned.
 

@@ -26,7 +26,7 @@ class LocalRun:
 
     def __init__(self, job: Job, progress: Any) -> None:
         self.job, self.progress = job, progress
-        self.facts: dict[str, Any] = {"versions": versions()}
+        self.facts: dict[str, object] = {"versions": versions()}
         self.sizes: dict[str, int] = {}
         self.remarks: list[str] = []
         self.weights: dict[str, int] = {}
@@ -63,15 +63,15 @@ class LocalRun:
             interrupted=self.interrupted,
         )
 
-    def prepared(self) -> tuple[Any, bool]:
+    def prepared(self) -> tuple[object, bool]:
         """The model on its device, and whether it is sharded (then its own policy casts, not autocast)."""
         return build(self.job), False
 
-    def wrapped(self, model: Any) -> Any:
+    def wrapped(self, model: object) -> object:
         """The loaded model in what trains it."""
         return model
 
-    def runner(self, model: Any, sharded: bool) -> GenerationRun | TrainingRun:
+    def runner(self, model: object, sharded: bool) -> GenerationRun | TrainingRun:
         """What runs the task's steps."""
         if self.job.task == "generate":
             return GenerationRun(self.job, model, self.recorder)

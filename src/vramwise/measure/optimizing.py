@@ -30,7 +30,7 @@ def optimizer_for(settings: Mapping[str, Any], parameters: list[Any]) -> Any | N
     return getattr(library("bitsandbytes").optim, kinds[name])(parameters, lr=_RATE)
 
 
-def _implementation(settings: Mapping[str, Any]) -> dict[str, bool]:
+def _implementation(settings: Mapping[str, object]) -> dict[str, bool]:
     wanted = settings.get("optimizer_impl", "foreach")
     return {"foreach": True} if wanted == "foreach" else {"fused": True} if wanted == "fused" else {"foreach": False}
 
@@ -38,7 +38,7 @@ def _implementation(settings: Mapping[str, Any]) -> dict[str, bool]:
 def state_tensors(optimizer: Any) -> list[Any]:
     """Tensors that an optimizer keeps between steps, however deep its states nest."""
     torch = library("torch")
-    found: list[Any] = []
+    found: list[object] = []
     waiting = list(optimizer.state.values()) if optimizer is not None else []
     while waiting:
         value = waiting.pop()

@@ -136,7 +136,7 @@ def _whole_steps(report: Report) -> list[tuple[int, str, Mapping[str, Any]]]:
     return [(step, moment, row) for step, moment, row in rows if step == 0 or step >= least]
 
 
-def _loaded(row: Mapping[str, Any], report: Report) -> Mapping[str, Any]:
+def _loaded(row: Mapping[str, object], report: Report) -> Mapping[str, object]:
     """The moment of loading: what is held after it. Random weights take more on the way (a head that is then tied to
     the embedding, a base that is then quantized) than reading a checkpoint does."""
     after = next((other for other in report.records if other["label"] == _HELD), None)

@@ -28,7 +28,7 @@ COLUMNS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 ROWS = ("o_proj", "down_proj")
 
 
-def on_every_rank(job: Job, progress: Any) -> Report:
+def on_every_rank(job: Job, progress: object) -> Report:
     """Run this rank's part of a job and report it."""
     local = int(os.environ.get("LOCAL_RANK", "0"))
     is_cuda = job.device.startswith("cuda")
@@ -54,10 +54,10 @@ def _let_go_in_this_thread() -> None:
     functional.wait_tensor = _waited_for(functional.wait_tensor)
 
 
-def _waited_for(collective: Callable[..., Any]) -> Callable[..., Any]:
+def _waited_for(collective: Callable[..., object]) -> Callable[..., object]:
     tensor_type = library("torch").Tensor
 
-    def waited(*args: Any, **kwargs: Any) -> Any:
+    def waited(*args: object, **kwargs: object) -> object:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, tensor_type)]
         before = [tensor._use_count() for tensor in tensors]
         result = collective(*args, **kwargs)
@@ -77,7 +77,7 @@ class ParallelRun(LocalRun):
 
     _data_parallel = False
 
-    def prepared(self) -> tuple[Any, bool]:
+    def prepared(self) -> tuple[object, bool]:
         """Sharded models are made without data and filled shard by shard, so that no rank ever holds the whole."""
         settings = self.job.settings
         tensor = int(settings.get("tensor_parallel_size", 1))
@@ -97,7 +97,7 @@ class ParallelRun(LocalRun):
             fill(model, self.job.device)
         return model, is_sharded
 
-    def wrapped(self, model: Any) -> Any:
+    def wrapped(self, model: object) -> object:
         """DDP round a loaded model: its constructor makes the gradient buckets."""
         if not self._data_parallel:
             return model
@@ -126,7 +126,7 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
     wrapped.get_base_model = lambda: getattr(model, "get_base_model", lambda: model)()
     rebuilding = ExitStack()
 
-    def before(*_: Any) -> None:
+    def before(*_: object) -> None:
         if device == "cpu":
             time.sleep(GLOO_IS_IDLE_S)
         rebuilding.enter_context(recorder.owning(BUCKETS))
@@ -183,7 +183,7 @@ def cut(model: Any, mesh: Any) -> None:
     model.tie_weights()
 
 
-def _replicated_module(module: Any, mesh: Any) -> None:
+def _replicated_module(module: object, mesh: object) -> None:
     """The same weight on every rank, as a distributed tensor; inputs and outputs are plain ones."""
     tensor, torch = library("torch.distributed.tensor"), library("torch")
 

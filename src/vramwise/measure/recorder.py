@@ -45,7 +45,7 @@ class Recorder(Protocol):
 
     def note(self, label: str) -> None: ...
 
-    def capture(self, name: str, tensors: Sequence[Any]) -> None: ...
+    def capture(self, name: str, tensors: Sequence[object]) -> None: ...
 
     def owning(self, name: str) -> AbstractContextManager[None]: ...
 
@@ -89,7 +89,7 @@ class CudaRecorder:
     def note(self, label: str) -> None:
         self.notes.append((label, int(self._cuda.memory_allocated(self.device))))
 
-    def capture(self, name: str, tensors: Sequence[Any]) -> None:
+    def capture(self, name: str, tensors: Sequence[object]) -> None:
         """Counters do not tell tensors apart."""
 
     @contextmanager
@@ -166,7 +166,7 @@ class CpuRecorder:
     def note(self, label: str) -> None:
         self._say("note", label)
 
-    def capture(self, name: str, tensors: Sequence[Any]) -> None:
+    def capture(self, name: str, tensors: Sequence[object]) -> None:
         """Remember where tensors live now, so that their share of a peak around this moment is known."""
         own = [local(tensor) for tensor in tensors]
         addresses = frozenset(t.untyped_storage().data_ptr() for t in own if t.device.type == "cpu")

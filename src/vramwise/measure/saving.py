@@ -47,7 +47,7 @@ def case_of(measured: Measured, scenario: Mapping[str, Any], model_name: str, de
     }
 
 
-def save_case(path: str, case: Mapping[str, Any]) -> None:
+def save_case(path: str, case: Mapping[str, object]) -> None:
     """Add a case to a file; its id gets a number where the file has it already. Raises SourceError."""
     file = Path(path)
     try:
@@ -79,7 +79,7 @@ def _card(facts: Mapping[str, Any]) -> dict[str, Any]:
     name, total = facts.get("gpu"), facts.get("gpu_total_bytes")
     if not name:
         return {}
-    found: dict[str, Any] = {"gpu_total_bytes": total} if total else {}
+    found: dict[str, object] = {"gpu_total_bytes": total} if total else {}
     try:
         return {"gpu": find_installed_gpu(str(name), total).gpu.id, **found}
     except Exception:  # a card that the catalog does not know keeps its total alone

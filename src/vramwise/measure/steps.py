@@ -66,7 +66,7 @@ class TrainingRun:
         states = [t for t in state_tensors(self.optimizer) if t.device.type == self.device_type]
         return {"optimizer states": nbytes(states, ALLOCATION_BYTES), "gradients": self.gradient_bytes}
 
-    def _forward_and_backward(self, step: int, ids: Any, labels: Any) -> None:
+    def _forward_and_backward(self, step: int, ids: object, labels: object) -> None:
         self._mark(step, "forward")
         loss = self._loss(ids, labels)
         self.notes.active = False  # a checkpointed layer runs again in backward
@@ -120,7 +120,7 @@ class TrainingRun:
             self.remarks.append("this class works its loss out inside forward: forward and loss are one moment")
             return
 
-        def marked(*args: Any, **kwargs: Any) -> Any:
+        def marked(*args: object, **kwargs: object) -> object:
             self.recorder.mark(self.label.replace("|forward", "|loss"))
             return original(*args, **kwargs)
 
@@ -201,13 +201,13 @@ class GenerationRun:
         """The first forward pass is the prefill; from the second on it is decoding."""
         passes = 0
 
-        def before(*_: Any) -> None:
+        def before(*_: object) -> None:
             nonlocal passes
             passes += 1
             if passes <= 2:
                 self.recorder.mark(f"{step}|{'prefill' if passes == 1 else 'decode'}")
 
-        def after(module: Any, inputs: Any, output: Any) -> None:
+        def after(module: object, inputs: object, output: object) -> None:
             self.recorder.capture("KV cache", cache_tensors(getattr(output, "past_key_values", None)))
             self.notes.active = False
 
@@ -219,10 +219,10 @@ class GenerationRun:
                 handle.remove()
 
 
-def cache_tensors(cache: Any) -> list[Any]:
+def cache_tensors(cache: object) -> list[object]:
     """Keys, values and states of a transformers cache, of any of its classes."""
     torch = library("torch")
-    found: list[Any] = []
+    found: list[object] = []
     seen: set[int] = set()
     waiting = [cache]
     while waiting:
@@ -241,7 +241,7 @@ def cache_tensors(cache: Any) -> list[Any]:
     return found
 
 
-def nbytes(tensors: list[Any], rounding: int = 1) -> int:
+def nbytes(tensors: list[object], rounding: int = 1) -> int:
     """Bytes of the storages of tensors, shared ones once, each rounded up as an allocator does."""
     storages = {}
     for tensor in tensors:

@@ -18,7 +18,7 @@ OPTIMIZERS: Final = (
 )  # fmt: skip
 WITH_BITSANDBYTES: Final = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit"})
 QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4")
-_ALONE: Final[dict[str, tuple[Any, ...]]] = {
+_ALONE: Final[dict[str, tuple[object, ...]]] = {
     "loss": ("standard",),
     "checkpointing": ("none", "full"),
     "offload_optimizer": ("none",),
@@ -70,7 +70,7 @@ def refuse_what_cannot_run(scenario: Mapping[str, Any], device: str, command: st
         raise UsageError("--device cpu computes in bf16 or fp32: give --precision bf16, bf16-mixed or fp32")
 
 
-def _choice(table: Mapping[str, Any], key: str, allowed: tuple[Any, ...], command: str) -> None:
+def _choice(table: Mapping[str, object], key: str, allowed: tuple[object, ...], command: str) -> None:
     value = table.get(key, allowed[0])
     if value not in allowed:
         names = ", ".join(str(item) for item in allowed if item != [])

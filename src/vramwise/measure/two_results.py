@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from vramwise.errors import UsageError
 from vramwise.records import record
@@ -25,7 +25,7 @@ class Term:
         """a − b."""
         return self.a - self.b
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"path": self.path, "a": self.a, "b": self.b, "difference": self.difference}
 
 
@@ -51,7 +51,7 @@ class TwoResults:
         lacking = "" if term.a and term.b else f", which {'A' if not term.a else 'B'} does not have"
         return f"{most.path} differs most, and there {name}{lacking}"
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"terms": [term.to_dict() for term in self.terms], "explanation": self.explanation}
 
 

@@ -11,7 +11,6 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library, versions
@@ -27,7 +26,7 @@ def main(argv: list[str]) -> int:
     rank = int(os.environ.get("RANK", "0"))
     with open(folder / f"rank-{rank}.jsonl", "a", encoding="utf-8", buffering=1) as out:
 
-        def say(event: str, **fields: Any) -> None:
+        def say(event: str, **fields: object) -> None:
             out.write(json.dumps({"event": event, **fields}) + "\n")
 
         say("start")
@@ -36,7 +35,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def devices() -> dict[str, Any]:
+def devices() -> dict[str, object]:
     """GPUs that torch sees, without running anything on them."""
     torch = library("torch")
     found = []
@@ -47,7 +46,7 @@ def devices() -> dict[str, Any]:
     return {"gpus": found, "versions": versions()}
 
 
-def run(job: Job, progress: Any) -> Report:
+def run(job: Job, progress: object) -> Report:
     """Run a job in this process and say what it took."""
     library("torch")
     if job.num_processes > 1:

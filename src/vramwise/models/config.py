@@ -150,7 +150,7 @@ class Config:
         names = [name for name in by_layer.values if str(name).isdecimal() and int(name) == index]
         return (by_layer.table(names[0]) if names else None) or Config({}, self.model_id)
 
-    def filled(self, defaults: Mapping[str, Any]) -> Config:
+    def filled(self, defaults: Mapping[str, object]) -> Config:
         """This config with the defaults of its class where a key is absent or null."""
         given = {name: value for name, value in self.values.items() if value is not None}
         return Config({**defaults, **given}, self.model_id)

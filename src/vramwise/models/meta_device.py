@@ -112,7 +112,7 @@ def _is_listed(model_type: str) -> bool:
     return False
 
 
-def class_tensors(config: Mapping[str, Any]) -> ClassTensors | None:
+def class_tensors(config: Mapping[str, object]) -> ClassTensors | None:
     """The parameters of the class that transformers has for `config`; None when it has none that can be built.
 
     The code that a checkpoint brings along is never run and nothing is fetched (`untrusted_config`).
@@ -127,7 +127,7 @@ def class_tensors(config: Mapping[str, Any]) -> ClassTensors | None:
 
 @lru_cache(maxsize=64)
 def _built(content: str) -> ClassTensors | None:
-    config: dict[str, Any] = json.loads(content)
+    config: dict[str, object] = json.loads(content)
     model_type = config["model_type"]
     torch, transformers = import_module("torch"), import_module("transformers")
     if model_type not in transformers.CONFIG_MAPPING:

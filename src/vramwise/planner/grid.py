@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import estimate, needs_of_lengths, needs_together
@@ -61,7 +60,7 @@ class Grid:
             "error": self._nested([cell.error or None for cell in self.cells]),
         }
 
-    def _nested(self, flat: list[Any]) -> list[Any]:
+    def _nested(self, flat: list[object]) -> list[object]:
         for values in self.values[:0:-1]:
             flat = [flat[first : first + len(values)] for first in range(0, len(flat), len(values))]
         return flat

@@ -9,7 +9,6 @@ kind err alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.hardware import find_gpu
@@ -41,7 +40,7 @@ class Part:
         """Whether it fits on what is free when it starts."""
         return self.result.verdict is None or self.result.verdict.fits
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         host = self.result.quantities.get("host_memory")
         return {
             "name": self.name,
@@ -81,7 +80,7 @@ class Together:
     def worst(self) -> Moment:
         return max(self.moments, key=lambda moment: moment.total.expected)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What `vramwise estimate … --together --json` prints under `together`."""
         return {
             "capacity": {

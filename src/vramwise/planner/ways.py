@@ -17,7 +17,7 @@ from vramwise.scenario.definition import table_of
 class Estimate(Protocol):
     """`vramwise.estimation.estimate`."""
 
-    def __call__(self, scenario: Mapping[str, Any], *, replays: bool = True) -> Result: ...
+    def __call__(self, scenario: Mapping[str, object], *, replays: bool = True) -> Result: ...
 
 
 @record

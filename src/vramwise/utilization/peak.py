@@ -19,7 +19,7 @@ REPEATS, WARM_UPS = 20, 5
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"}
 
 
-def measured_peak(name: str, device: str = "cuda") -> dict[str, Any]:
+def measured_peak(name: str, device: str = "cuda") -> dict[str, object]:
     """Dense m × k by k × n products over a sweep of shapes, the best repeat of each, timed by CUDA events on a GPU.
 
     Only products as torch.matmul runs them: no fused epilogues, no fp8. `device` is `cuda` (AMD's too, under ROCm) or

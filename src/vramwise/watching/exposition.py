@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler
 from socket import AF_INET, AF_INET6
 from socketserver import TCPServer, ThreadingMixIn
 from threading import Thread
-from typing import Any, Final
+from typing import Final
 
 from vramwise.errors import SourceError, UsageError, clipped, printable
 from vramwise.records import record
@@ -139,7 +139,7 @@ def _handler(families: Callable[[], Sequence[Family]]) -> type[BaseHTTPRequestHa
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Scrapes are no news."""
 
     return Handler

@@ -63,10 +63,10 @@ class Follower:
         self._framework, self._called = framework, called
         self._is_owner = False
         self._reads = False
-        self._read_from: tuple[Any, Any, Mapping[str, Any]] = (None, None, {})
+        self._read_from: tuple[object, object, Mapping[str, object]] = (None, None, {})
         self._sizes = (0, 0)
 
-    def begin(self, model: Any, optimizer: Any, arguments: Mapping[str, Any]) -> None:
+    def begin(self, model: object, optimizer: object, arguments: Mapping[str, object]) -> None:
         self._is_owner = not self.watched.is_running
         self._sizes = (0, 0)
         try:
@@ -122,14 +122,14 @@ def trainer_class(watch_of: MakesWatch) -> type[Any]:
         model's config, peft's and the optimizer, and says what it took from where.
         """
 
-        def __init__(self, given: Any = None, **options: Any) -> None:
+        def __init__(self, given: object = None, **options: object) -> None:
             self.watched = watch_of(given, **options)
             self._follower = Follower(self.watched, "transformers", {})
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_train_begin(self, args: object, state: object, control: object, **kwargs: object) -> None:
             self._follower.begin(kwargs.get("model"), kwargs.get("optimizer"), trainer_arguments(args))
 
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
             self._follower.step()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -139,7 +139,7 @@ def trainer_class(watch_of: MakesWatch) -> type[Any]:
                 if row is not None:
                     row.update(found)
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        def on_train_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
             self._follower.end()
 
     return VramwiseCallback
@@ -156,7 +156,7 @@ def lightning_class(watch_of: MakesWatch) -> type[Any]:
         trainer's settings.
         """
 
-        def __init__(self, given: Any = None, **options: Any) -> None:
+        def __init__(self, given: object = None, **options: object) -> None:
             self.watched = watch_of(given, **options)
             self._follower = Follower(self.watched, "pytorch", _CALLED_BY_LIGHTNING)
             self._last = 0
@@ -175,10 +175,10 @@ def lightning_class(watch_of: MakesWatch) -> type[Any]:
             if trainer.logger is not None:
                 pl_module.log_dict(dict(self.watched.metrics()))
 
-        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        def on_train_end(self, trainer: object, pl_module: object) -> None:
             self._follower.end()
 
-        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        def on_exception(self, trainer: object, pl_module: object, exception: BaseException) -> None:
             self._follower.end(exception)
 
     return VramwiseLightningCallback

@@ -28,7 +28,7 @@ class Observed:
     optimizer_states: int | None = None
     num_parameters: int | None = None
     num_trainable: int | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     """The scenario's keys as the model has them: `attention`, `checkpointing`."""
 
 
@@ -77,7 +77,7 @@ class Hooks:
         self._observed.num_trainable = sum(p.numel() for p in parameters if p.requires_grad)
         self._observed.settings = settings_of_model(self._model)
 
-    def _before_forward(self, _module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _before_forward(self, _module: object, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if self._trains and not library("torch").is_grad_enabled():
             self._mark("evaluation")
             return
@@ -89,7 +89,7 @@ class Hooks:
             seen.tokens = max(seen.tokens, shape[0] * shape[1])
         self._mark("forward")
 
-    def _after_forward(self, _module: Any, _args: Any, output: Any) -> None:
+    def _after_forward(self, _module: object, _args: object, output: object) -> None:
         if self._trains and not library("torch").is_grad_enabled():
             self._mark("between")
             return
@@ -97,13 +97,13 @@ class Hooks:
         self._observed.is_loss_inside = self._observed.is_loss_inside or loss is not None
         self._mark("backward" if self._trains else "between")
 
-    def _before_step(self, *_: Any) -> None:
+    def _before_step(self, *_: object) -> None:
         if self._steps < _COUNTED_STEPS:
             gradients = [p.grad for group in self._optimizer.param_groups for p in group["params"]]
             self._observed.gradients = storage_bytes((g for g in gradients if g is not None), self._kind)
         self._mark("optimizer step")
 
-    def _after_step(self, *_: Any) -> None:
+    def _after_step(self, *_: object) -> None:
         self._steps += 1
         self._mark("between")
         if self._steps <= _COUNTED_STEPS:
@@ -118,7 +118,7 @@ def _outside_graphs(hook: Callable[..., None]) -> Callable[..., None]:
     return found
 
 
-def _sizes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[int, int] | None:
+def _sizes(args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[int, int] | None:
     """(batch, sequence) of token ids or embeddings among a forward's arguments."""
     for name in ("input_ids", "inputs_embeds", "decoder_input_ids"):
         shape = getattr(kwargs.get(name), "shape", None)

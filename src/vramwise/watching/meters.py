@@ -55,7 +55,7 @@ class CpuMeter:
     is older than the watch, so such a tensor counts until the end.
     """
 
-    def __init__(self, model: Any = None, optimizer: Any = None) -> None:
+    def __init__(self, model: object = None, optimizer: object = None) -> None:
         self.held = live_bytes() if model is None else bytes_of(model, optimizer)
         self._recorder: CpuRecorder | None = None
 
@@ -82,7 +82,7 @@ class CpuMeter:
         return None
 
 
-def meter_for(device: str, model: Any = None, optimizer: Any = None) -> Meter:
+def meter_for(device: str, model: object = None, optimizer: object = None) -> Meter:
     """The meter of a torch device: `cuda:0` or `cpu`; on a CPU of a model and its optimizer."""
     if device.startswith("cuda"):
         return CudaMeter(int(device.partition(":")[2] or 0))

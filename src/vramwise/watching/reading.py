@@ -36,16 +36,16 @@ class Taken:
     `called` has the names that another trainer than transformers' gives to its arguments.
     """
 
-    train: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, object] = field(default_factory=dict)
     top: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     called: Mapping[str, str] = field(default_factory=dict)
 
-    def take(self, key: str, value: Any, origin: str, *, top: bool = False) -> None:
+    def take(self, key: str, value: object, origin: str, *, top: bool = False) -> None:
         (self.top if top else self.train)[key] = value
         self.origins[key] = self.called.get(origin, origin)
 
-    def scenario(self) -> dict[str, Any]:
+    def scenario(self) -> dict[str, object]:
         return {"task": "train", **self.top, "train": self.train}
 
     def sentences(self) -> list[str]:
@@ -62,9 +62,9 @@ class Taken:
 
 
 def read_training(
-    model: Any,
-    optimizer: Any,
-    arguments: Mapping[str, Any],
+    model: object,
+    optimizer: object,
+    arguments: Mapping[str, object],
     sizes: tuple[int, int],
     *,
     framework: str = "transformers",
@@ -84,9 +84,9 @@ def read_training(
     return taken
 
 
-def settings_of_model(model: Any) -> dict[str, Any]:
+def settings_of_model(model: object) -> dict[str, object]:
     """The scenario's keys that a transformers model shows by itself: `attention` and `checkpointing`."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     attention = _ATTENTION.get(str(getattr(getattr(model, "config", None), "_attn_implementation", "")))
     if attention is not None:
         found["attention"] = attention
@@ -123,8 +123,8 @@ def _autocast(arguments: Mapping[str, Any]) -> str | None:
     return "bf16" if arguments.get("bf16") else "fp16" if arguments.get("fp16") else None
 
 
-def _read_model(taken: Taken, model: Any, autocast: str | None) -> None:
-    config: Any = getattr(model, "config", None)
+def _read_model(taken: Taken, model: object, autocast: str | None) -> None:
+    config: object = getattr(model, "config", None)
     if not hasattr(config, "to_json_string") or not hasattr(config, "model_type"):
         raise UsageError(f"{type(model).__name__} has no transformers config: give watch() the scenario")
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -180,7 +180,7 @@ def _read_method(taken: Taken, model: Any, base: Any, quantization: Any) -> None
         taken.take("method", "full", "the parameters' requires_grad")
 
 
-def _read_quantization(taken: Taken, quantization: Any) -> None:
+def _read_quantization(taken: Taken, quantization: object) -> None:
     if not isinstance(quantization, Mapping):
         return
     if quantization.get("load_in_4bit"):
@@ -191,7 +191,7 @@ def _read_quantization(taken: Taken, quantization: Any) -> None:
         taken.take("quantization", "int8", "quantization_config")
 
 
-def _read_optimizer(taken: Taken, optimizer: Any) -> None:
+def _read_optimizer(taken: Taken, optimizer: object) -> None:
     inner = getattr(optimizer, "optimizer", optimizer)
     origin = type(inner).__name__
     defaults = getattr(inner, "defaults", {})
@@ -263,7 +263,7 @@ def _read_fsdp(taken: Taken, arguments: Mapping[str, Any]) -> None:
         taken.take("offload_optimizer", "cpu", "fsdp_config")
 
 
-def _read_deepspeed(taken: Taken, config: Any) -> None:
+def _read_deepspeed(taken: Taken, config: object) -> None:
     """The engine casts the weights and keeps fp32 master copies, whatever the model was loaded in.
 
     What Trainer says itself (batch, optimizer, clipping) is taken from Trainer.

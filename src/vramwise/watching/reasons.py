@@ -145,9 +145,9 @@ def _changed(counter: str, scenario: Scenario, result: Result, account: Account,
     return found
 
 
-def settings_seen(scenario: Scenario, result: Result, account: Account) -> dict[str, Any]:
+def settings_seen(scenario: Scenario, result: Result, account: Account) -> dict[str, object]:
     """Keys of the task's table that the run had otherwise than stated, with what was seen."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for changes, _ in _seen_otherwise(scenario.task, result.scenario.get(scenario.task, {}), account):
         found |= changes
     return found

@@ -19,7 +19,7 @@ WHOLE_STEPS = 2
 """The first step has no optimizer states before its end."""
 
 
-def watched_case(scenario: Scenario, result: Result, account: Account, device: str) -> dict[str, Any]:
+def watched_case(scenario: Scenario, result: Result, account: Account, device: str) -> dict[str, object]:
     """The case of a run with the batch, length and settings that were seen, not those that were stated."""
     seen = settings_seen(scenario, result, account)
     asked = estimated_again(scenario, seen) if seen else result
@@ -35,7 +35,7 @@ def watched_case(scenario: Scenario, result: Result, account: Account, device: s
 
 def facts_of(device: str) -> dict[str, Any]:
     """The card, the driver and the versions of what runs."""
-    facts: dict[str, Any] = {"versions": versions()}
+    facts: dict[str, object] = {"versions": versions()}
     if device.startswith("cuda"):
         torch = library("torch")
         properties = torch.cuda.get_device_properties(int(device.partition(":")[2] or 0))

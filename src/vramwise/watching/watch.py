@@ -38,8 +38,8 @@ GROWTH: Final = 0.01
 def watch(
     given: Given | None = None,
     *,
-    model: Any = None,
-    optimizer: Any = None,
+    model: object = None,
+    optimizer: object = None,
     device: str | None = None,
     every: int = 100,
     log: Callable[[str], None] | None = None,
@@ -76,8 +76,8 @@ class Watch:
         self,
         given: Given | None,
         *,
-        model: Any = None,
-        optimizer: Any = None,
+        model: object = None,
+        optimizer: object = None,
         device: str | None = None,
         every: int = 100,
         log: Callable[[str], None] | None = None,
@@ -141,7 +141,7 @@ class Watch:
     ) -> None:
         self.end(error)
 
-    def begin(self, model: Any = None, optimizer: Any = None) -> Self:
+    def begin(self, model: object = None, optimizer: object = None) -> Self:
         """Start to follow; `with` does this. Raises UsageError where it runs already."""
         if self._meter is not None:
             raise UsageError("watch: it is running already")
@@ -161,7 +161,7 @@ class Watch:
             self.say(f"exporting at {self._serving.enter_context(served(self._serve, self._families))}")
         return self
 
-    def attach(self, model: Any = None, optimizer: Any = None) -> None:
+    def attach(self, model: object = None, optimizer: object = None) -> None:
         """Look at a model and an optimizer that were made after the watch began. Raises UsageError before it has."""
         if self._hooks is None:
             raise UsageError("watch: attach a model while the watch runs")
@@ -273,11 +273,11 @@ class Watch:
             raise UsageError(f"watch: a measured case has {WHOLE_STEPS} whole steps, this run had {self.account.steps}")
         save_case(path, watched_case(self.scenario, self.result, self.account, self.device))
 
-    def trainer_callback(self) -> Any:
+    def trainer_callback(self) -> object:
         """A transformers.TrainerCallback that runs this watch: `callbacks=[vramwise.watch().trainer_callback()]`."""
         return trainer_class(watch_of)(self)
 
-    def lightning_callback(self) -> Any:
+    def lightning_callback(self) -> object:
         """The same for Lightning's Trainer."""
         return lightning_class(watch_of)(self)
 

@@ -52,9 +52,9 @@ def read_rocm_smi(text: str) -> DriverFacts:
     return DriverFacts("rocm-smi", driver.group(1) if driver else None, None, tuple(gpus), tuple(shares))
 
 
-def _concise(text: str) -> dict[int, dict[str, Any]]:
+def _concise(text: str) -> dict[int, dict[str, object]]:
     """Rows of the table whose last two columns are VRAM% and GPU%."""
-    rows: dict[int, dict[str, Any]] = {}
+    rows: dict[int, dict[str, object]] = {}
     inside = False
     for line in text.splitlines():
         plain = " ".join(line.split())
@@ -72,7 +72,7 @@ def _concise(text: str) -> dict[int, dict[str, Any]]:
     return rows
 
 
-def _of_facts(index: int, facts: dict[str, str], row: dict[str, Any] | None) -> GpuFacts:
+def _of_facts(index: int, facts: dict[str, str], row: dict[str, object] | None) -> GpuFacts:
     def first(*keys: str) -> str | None:
         return next((facts[key] for key in keys if facts.get(key) not in (None, "N/A")), None)
 

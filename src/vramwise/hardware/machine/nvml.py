@@ -127,7 +127,7 @@ def _gpu(nvml: Any, index: int) -> GpuFacts:
     )
 
 
-def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
+def _processes(nvml: object, handle: object) -> tuple[Process, ...]:
     """Those that compute and, on a card that draws a desktop too, those that draw."""
     found: dict[int, Process] = {}
     for question in ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"):
@@ -136,7 +136,7 @@ def _processes(nvml: Any, handle: Any) -> tuple[Process, ...]:
     return tuple(found.values())
 
 
-def _slices(nvml: Any, handle: Any, index: int) -> Iterator[GpuFacts]:
+def _slices(nvml: object, handle: object, index: int) -> Iterator[GpuFacts]:
     """The MIG devices of a card; places between them are empty."""
     for place in range(_ask(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         device = _ask(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
@@ -154,7 +154,7 @@ def _slices(nvml: Any, handle: Any, index: int) -> Iterator[GpuFacts]:
         )
 
 
-def _name(nvml: Any, pid: int) -> str:
+def _name(nvml: object, pid: int) -> str:
     return _text(_ask(nvml, "nvmlSystemGetProcessName", pid)) or ""
 
 

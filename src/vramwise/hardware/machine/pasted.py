@@ -20,7 +20,7 @@ from vramwise.hardware.machine.peer_access import PeerAccess, read_peer_access
 from vramwise.hardware.machine.reports import Report, read_collect_env, read_ds_report
 from vramwise.hardware.machine.topology import Topology, read_amd_topology, read_topology
 
-READERS: tuple[tuple[str, Callable[[str], Any]], ...] = (
+READERS: tuple[tuple[str, Callable[[str], object]], ...] = (
     ("nvidia-smi -q", read_nvidia_smi_query),
     ("nvidia-smi", read_nvidia_smi),
     ("nvidia-smi --query-gpu", read_nvidia_smi_csv),

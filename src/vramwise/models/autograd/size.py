@@ -218,7 +218,7 @@ class RoundedAxes(dict[Any, Any]):
     Products of axes are looked up by the tuple of their names, and kept: many polynomials share a few of them.
     """
 
-    def __missing__(self, name: str | tuple[str, ...]) -> Any:
+    def __missing__(self, name: str | tuple[str, ...]) -> object:
         if isinstance(name, tuple):
             self[name] = value = math.prod(self[one] for one in name)
             return value
@@ -258,7 +258,7 @@ _PARTS: dict[str, Callable[[Any, int], Any]] = {
 """Lengths derived from an axis, by what stands between its name and that of a chunk."""
 
 
-def with_rounded_axes(**axes: Any) -> RoundedAxes:
+def with_rounded_axes(**axes: object) -> RoundedAxes:
     """Axes with the rounded-up lengths that some kernels allocate and the numbers of chunks that some layers make."""
     return RoundedAxes(axes)
 

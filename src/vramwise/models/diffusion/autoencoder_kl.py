@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
@@ -13,7 +12,7 @@ from vramwise.models.diffusion.resnet import mid_attention, resnet
 from vramwise.models.operations.latents import Doubled
 from vramwise.models.operations.simple import Hold
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "in_channels": 3, "out_channels": 3, "latent_channels": 4, "layers_per_block": 1, "norm_num_groups": 32,
     "sample_size": 32, "block_out_channels": [64],
 }  # fmt: skip

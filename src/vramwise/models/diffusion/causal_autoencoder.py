@@ -5,7 +5,6 @@ and keep the last frames of every convolution between (diffusers 0.42.1 autoenco
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
@@ -27,7 +26,7 @@ from vramwise.models.operations.causal import (
 from vramwise.models.operations.simple import Add, Clamp, Hold
 from vramwise.records import record, replace
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "base_dim": 96, "z_dim": 16, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2,
     "temperal_downsample": [False, True, True],
 }  # fmt: skip

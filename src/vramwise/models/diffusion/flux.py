@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
@@ -19,7 +17,7 @@ from vramwise.models.operations.latents import (
 )
 from vramwise.models.operations.simple import Concatenate
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "patch_size": 1, "in_channels": 64, "num_layers": 19, "num_single_layers": 38, "attention_head_dim": 128,
     "num_attention_heads": 24, "joint_attention_dim": 4096, "pooled_projection_dim": 768,
 }  # fmt: skip

@@ -3,8 +3,6 @@ transformer_sd3.py, attention.py `JointTransformerBlock`, attention_processor.py
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Parameter, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
@@ -21,7 +19,7 @@ from vramwise.models.operations.latents import (
 )
 from vramwise.models.operations.simple import HeadsFirst
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "sample_size": 128, "patch_size": 2, "in_channels": 16, "num_layers": 18, "attention_head_dim": 64,
     "num_attention_heads": 18, "joint_attention_dim": 4096, "caption_projection_dim": 1152,
     "pooled_projection_dim": 2048, "out_channels": 16, "pos_embed_max_size": 96,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
@@ -11,7 +9,7 @@ from vramwise.models.diffusion.modulation import continuous_norm, step_embedding
 from vramwise.models.operations.latents import AlongSecond, HeadedSdpa, PartedAsBefore, SplitHeads
 from vramwise.models.operations.video import ComplexTables, PairsAsComplex
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "patch_size": 2, "in_channels": 64, "out_channels": 16, "num_layers": 60, "attention_head_dim": 128,
     "num_attention_heads": 24, "joint_attention_dim": 3584,
 }  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.config import Config
@@ -17,7 +16,7 @@ from vramwise.models.operations.simple import Named
 from vramwise.models.towers.contrastive import TEXT_DEFAULTS, text_tower
 from vramwise.records import replace
 
-_UMT5: dict[str, Any] = {
+_UMT5: dict[str, object] = {
     **t5.CLASS_DEFAULTS, "vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6,
     "feed_forward_proj": "gated-gelu", "model_type": "umt5",
 }  # fmt: skip

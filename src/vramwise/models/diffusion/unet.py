@@ -6,7 +6,6 @@ Every result of the way down has a name until the block on the way up that it is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
@@ -25,7 +24,7 @@ from vramwise.models.operations.latents import (
 )
 from vramwise.records import record
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "in_channels": 4, "out_channels": 4, "block_out_channels": [320, 640, 1280, 1280], "layers_per_block": 2,
     "norm_num_groups": 32, "cross_attention_dim": 1280, "attention_head_dim": 8, "transformer_layers_per_block": 1,
     "down_block_types": ["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"],

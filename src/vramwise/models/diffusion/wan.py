@@ -3,15 +3,13 @@ transformer_wan.py), of Wan 2.1 and of both experts of Wan 2.2."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
 from vramwise.models.diffusion.builder import ComponentBuilder
 from vramwise.models.operations.latents import HeadedSdpa, MapToTokens, PatchesToMap, SplitHeads, Waves
 from vramwise.models.operations.video import GatedSumInFp32, GridTables, NormedInFp32, PairsWritten, StepTable
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "patch_size": [1, 2, 2], "num_attention_heads": 40, "attention_head_dim": 128, "in_channels": 16,
     "out_channels": 16, "text_dim": 4096, "freq_dim": 256, "ffn_dim": 13824, "num_layers": 40,
 }  # fmt: skip

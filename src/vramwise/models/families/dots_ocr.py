@@ -5,8 +5,6 @@ Its code is on the hub; tensors are those that vLLM 0.11.2 reads (model_executor
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -17,7 +15,7 @@ from vramwise.models.towers.tower_design import Tower, Weight, with_bias
 from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 
 # Defaults of DotsVisionConfig (vLLM 0.11.2 transformers_utils/configs/dotsocr.py).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "embed_dim": 1536, "hidden_size": 1536, "intermediate_size": 4224, "num_hidden_layers": 42, "num_channels": 3,
     "num_attention_heads": 12, "patch_size": 14, "spatial_merge_size": 2,
 }  # fmt: skip

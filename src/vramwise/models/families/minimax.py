@@ -21,7 +21,7 @@ from vramwise.models.operations.experts import Jitter
 from vramwise.models.operations.mixers import PaddingZeroed
 from vramwise.records import record
 
-CLASS_DEFAULTS: dict[str, Any] = {
+CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 32_000, "hidden_size": 4096, "intermediate_size": 14_336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "hidden_act": "silu", "num_experts_per_tok": 2,
     "num_local_experts": 8, "block_size": 256,

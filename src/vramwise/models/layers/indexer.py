@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
@@ -45,7 +44,7 @@ def indexers(c: Config) -> list[Indexer | None]:
     own = Indexer(c.size("index_n_heads", default=heads), c.size("index_head_dim", default=width))
     if c.model_type != "glm_moe_dsa":
         return [own for _ in layers]
-    types: Sequence[Any] | None = c.by_layer("indexer_types")
+    types: Sequence[object] | None = c.by_layer("indexer_types")
     if types is None:
         pattern, period = c.get("index_topk_pattern"), c.size("index_topk_freq", default=1)
         offset = c.size("index_skip_topk_offset", default=2, least=0)

@@ -32,7 +32,7 @@ class Mixture:
     """
 
     experts: Experts
-    routing: Mapping[str, Any] = field(default_factory=dict)
+    routing: Mapping[str, object] = field(default_factory=dict)
     correction: tuple[str, str, tuple[int, ...]] | None = None
     shared: int = 0
     shared_module: str = "mlp.shared_experts"

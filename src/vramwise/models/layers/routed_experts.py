@@ -44,7 +44,8 @@ def checked(c: Config, e: Experts, chosen: str = "num_experts_per_tok") -> Exper
 
 
 def routed_experts(
-    b: BlockBuilder, x: Value, e: Experts, *, correction: tuple[str, str, tuple[int, ...]] | None = None, **routing: Any
+    b: BlockBuilder, x: Value, e: Experts, *, correction: tuple[str, str, tuple[int, ...]] | None = None,
+    **routing: object,
 ) -> Value:  # fmt: skip
     """Σ over a token's experts of weight · down(act(gate(x)) · up(x)); experts are fused 3-D parameters."""
     weights, indices = routed(b, x, e, correction=correction, **routing)

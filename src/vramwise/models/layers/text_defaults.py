@@ -6,7 +6,7 @@ from typing import Any
 
 from vramwise.models.layers.class_defaults import class_defaults
 
-_QWEN2: dict[str, Any] = {
+_QWEN2: dict[str, object] = {
     "vocab_size": 151_936, "hidden_size": 4096, "intermediate_size": 22_016, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 32, "sliding_window": 4096,
 }  # fmt: skip

@@ -12,14 +12,14 @@ from vramwise.models.operations.siglip import AttentionPooling
 from vramwise.models.operations.simple import Embedding, FirstToken, Hold
 from vramwise.models.towers.clip_layer import layer, mlp, pooling_weights
 
-TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
+TEXT_DEFAULTS: dict[str, dict[str, object]] = {
     "clip": {"vocab_size": 49408, "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12,
              "num_attention_heads": 8, "max_position_embeddings": 77, "hidden_act": "quick_gelu"},
     "siglip": {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
                "num_attention_heads": 12, "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh"},
 }  # fmt: skip
 """Defaults of `CLIPTextConfig` and `SiglipTextConfig`."""
-VISION_DEFAULTS: dict[str, Any] = {
+VISION_DEFAULTS: dict[str, object] = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu",
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -11,7 +9,7 @@ from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.dots3_vision import attention, checked_heads, renamed_keys
 
 # Defaults of Dots3NoteAudioConfig (transformers 5.23), and Whisper's names for them.
-_AUDIO: dict[str, Any] = {
+_AUDIO: dict[str, object] = {
     "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 20,
     "hidden_act": "silu", "feature_size": 128, "downsample_hidden_size": 480, "adapter_out_dim": 5120,
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -13,7 +11,7 @@ from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of Dots3NoteVisionConfig (transformers 5.23).
-_VISION: dict[str, Any] = {
+_VISION: dict[str, object] = {
     "hidden_size": 1536, "intermediate_size": 4224, "num_hidden_layers": 42, "num_attention_heads": 24,
     "num_channels": 3, "patch_size": 14, "hidden_act": "silu", "moe_intermediate_size": 2112, "spatial_merge_size": 2,
     "num_local_experts": 64, "num_experts_per_tok": 2, "adapter_out_dim": 5120,
@@ -90,5 +88,5 @@ def vision_tower(config: Config, name: str) -> tuple[Block, ...]:
     return (first, *(vision_layer(c, name, i) for i in range(c.num_hidden_layers)), last)
 
 
-def renamed_keys(c: Config, names: dict[str, str]) -> dict[str, Any]:
+def renamed_keys(c: Config, names: dict[str, str]) -> dict[str, object]:
     return {new: c.get(old) for old, new in names.items() if c.has(old)}

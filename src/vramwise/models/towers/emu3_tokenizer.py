@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -11,7 +9,7 @@ from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Emu3VQVAEConfig (transformers 5.23).
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "codebook_size": 32_768, "embed_dim": 4, "latent_channels": 4, "in_channels": 3, "out_channels": 3,
     "temporal_downsample_factor": 4, "base_channels": 256, "channel_multiplier": [1, 2, 2, 4], "num_res_blocks": 2,
     "attn_resolutions": [3], "hidden_size": 1024,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.config import Config
 from vramwise.models.towers.tower_design import Weight, layer_norm
 
 # Defaults of EncodecConfig (transformers 5.23). Codebooks are buffers.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "audio_channels": 1, "hidden_size": 128, "num_filters": 32, "num_residual_layers": 1,
     "upsampling_ratios": [8, 5, 4, 2], "kernel_size": 7, "last_kernel_size": 7, "residual_kernel_size": 3,
     "compress": 2, "num_lstm_layers": 2,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -13,7 +11,7 @@ from vramwise.models.towers.projector_pieces import joined, norm, two_products
 from vramwise.models.towers.tower_design import Tower, layer_norm
 
 # Defaults of Ernie4_5_VLMoeVisionConfig (transformers 5.23).
-VISION_DEFAULTS: dict[str, Any] = {
+VISION_DEFAULTS: dict[str, object] = {
     "depth": 32, "hidden_size": 1280, "intermediate_size": 5120, "num_heads": 16, "in_channels": 3, "patch_size": 14,
     "spatial_merge_size": 2, "temporal_merge_size": 2, "hidden_act": "quick_gelu",
 }  # fmt: skip

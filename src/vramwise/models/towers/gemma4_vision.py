@@ -5,8 +5,6 @@ An image's patches are padded to as many as any image may have; pooling leaves t
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Modality, Shard, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -24,7 +22,7 @@ from vramwise.models.operations.padded_images import (
 )
 
 # Defaults of Gemma4VisionConfig (transformers 5.23).
-VISION_DEFAULTS: dict[str, Any] = {
+VISION_DEFAULTS: dict[str, object] = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 16, "num_attention_heads": 12,
     "num_key_value_heads": 12, "head_dim": 64, "hidden_activation": "gelu_pytorch_tanh", "patch_size": 16,
     "position_embedding_size": 10_240, "pooling_kernel_size": 3,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -13,11 +11,11 @@ from vramwise.models.operations.undescribed import Undescribed
 from vramwise.records import record
 
 # Defaults of Gemma4AudioConfig and Gemma3nAudioConfig (transformers 5.23).
-AUDIO_DEFAULTS: dict[str, Any] = {
+AUDIO_DEFAULTS: dict[str, object] = {
     "hidden_size": 1024, "num_hidden_layers": 12, "num_attention_heads": 8, "hidden_act": "silu",
     "subsampling_conv_channels": [128, 32], "conv_kernel_size": 5, "output_proj_dims": 1536,
 }  # fmt: skip
-AUDIO_3N_DEFAULTS: dict[str, Any] = {
+AUDIO_3N_DEFAULTS: dict[str, object] = {
     "hidden_size": 1536, "conf_num_hidden_layers": 12, "conf_num_attention_heads": 8, "conf_conv_kernel_size": 5,
     "sscp_conv_channel_size": [128, 32], "sscp_conv_kernel_size": [[3, 3], [3, 3]],
     "sscp_conv_stride_size": [[2, 2], [2, 2]], "input_feat_size": 128,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -14,12 +12,12 @@ from vramwise.models.towers.emu3_tokenizer import conv, residual, widths
 from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, num_patches, own_size, pair, with_bias
 
 # Defaults of JanusVisionConfig and JanusVQVAEConfig (transformers 5.23).
-VISION: dict[str, Any] = {
+VISION: dict[str, object] = {
     "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "num_channels": 3, "image_size": 384,
     "patch_size": 16, "hidden_act": "gelu", "mlp_ratio": 4.0, "attention_bias": True, "projection_dim": 2048,
     "depth": 2,
 }  # fmt: skip
-CODES: dict[str, Any] = {
+CODES: dict[str, object] = {
     "embed_dim": 8, "num_embeddings": 16_384, "latent_channels": 256, "in_channels": 3, "base_channels": 128,
     "channel_multiplier": [1, 1, 2, 2, 4], "num_res_blocks": 2, "out_channels": 3, "projection_dim": 2048,
     "num_hidden_layers": 2, "image_token_embed_dim": 2048,

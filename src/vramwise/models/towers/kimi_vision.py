@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.config import Config
 from vramwise.models.operations.frames import StretchedGrid
@@ -11,7 +10,7 @@ from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm, with_bias
 
 # Defaults of Kimi_K25VisionConfig (transformers 5.23), and the names of the same sizes in the hub's own code.
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "patch_size": 14, "pos_emb_height": 64, "pos_emb_width": 64, "num_attention_heads": 16, "num_hidden_layers": 27,
     "hidden_size": 1152, "intermediate_size": 4304, "hidden_act": "gelu_pytorch_tanh", "merge_kernel_size": (2, 2),
 }  # fmt: skip

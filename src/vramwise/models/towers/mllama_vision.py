@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -12,7 +11,7 @@ from vramwise.models.towers.tower_design import Tower, layer_norm, num_patches, 
 from vramwise.models.towers.vision_tower import layer, tower_blocks
 
 _TILINGS = [[1, 1], [1, 2], [1, 3], [1, 4], [2, 1], [2, 2], [3, 1], [4, 1]]
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, object] = {
     "hidden_size": 1280, "hidden_act": "gelu", "num_hidden_layers": 32, "num_global_layers": 8, "attention_heads": 16,
     "num_channels": 3, "intermediate_size": 5120, "vision_output_dim": 7680, "image_size": 448, "patch_size": 14,
     "intermediate_layers_indices": [3, 7, 15, 23, 30],

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.towers.tower_design import Tower, layer_norm
 
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, object] = {
     "hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 50, "num_attention_heads": 16,
     "patch_size": 14, "patch_temporal": 2, "pos_emb_height": 32, "pos_emb_width": 32, "hidden_act": "gelu",
 }  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -12,7 +10,7 @@ from vramwise.models.operations.encoders import Convolution, Sound
 from vramwise.models.operations.undescribed import Undescribed
 
 # Defaults of Phi4MultimodalAudioConfig (transformers 5.23).
-AUDIO_DEFAULTS: dict[str, Any] = {
+AUDIO_DEFAULTS: dict[str, object] = {
     "hidden_size": 1024, "intermediate_size": 1536, "num_blocks": 24, "num_attention_heads": 16, "input_size": 80,
     "activation": "swish", "ext_pw_out_channel": 1024, "depthwise_separable_out_channel": 1024,
     "depthwise_multiplier": 1, "kernel_size": 3, "time_reduction": 8, "bias_max_distance": 1000,

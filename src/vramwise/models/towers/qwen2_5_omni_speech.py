@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.config import Config
 from vramwise.models.towers.tower_design import Weight, with_bias
 
 # Defaults of Qwen2_5OmniDiTConfig and Qwen2_5OmniBigVGANConfig (transformers 5.23).
-_DIFFUSION: dict[str, Any] = {
+_DIFFUSION: dict[str, object] = {
     "hidden_size": 1024, "num_hidden_layers": 22, "num_attention_heads": 16, "ff_mult": 2, "emb_dim": 512,
     "head_dim": 64, "num_embeds": 8193, "mel_dim": 80, "enc_emb_dim": 192, "enc_dim": 128,
     "enc_channels": [256, 256, 256, 256, 768], "enc_kernel_sizes": [5, 3, 3, 3, 1], "enc_attention_channels": 64,
     "enc_res2net_scale": 2, "enc_se_channels": 64,
 }  # fmt: skip
-_VOCODER: dict[str, Any] = {
+_VOCODER: dict[str, object] = {
     "mel_dim": 80, "upsample_initial_channel": 1536, "resblock_kernel_sizes": [3, 7, 11],
     "resblock_dilation_sizes": [[1, 3, 5]] * 3, "upsample_rates": [5, 3, 2, 2, 2, 2],
     "upsample_kernel_sizes": [11, 7, 4, 4, 4, 4],

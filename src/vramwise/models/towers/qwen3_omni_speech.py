@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from vramwise.models.config import Config
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.towers.tower_design import Weight, layer_norm, with_bias
 
 # Defaults of Qwen3OmniMoeTalkerTextConfig, ...TalkerCodePredictorConfig and ...Code2WavConfig (transformers 5.23).
-_TALKER: dict[str, Any] = {
+_TALKER: dict[str, object] = {
     "vocab_size": 3072, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 20,
     "num_attention_heads": 16, "num_key_value_heads": 2, "moe_intermediate_size": 384, "num_experts_per_tok": 8,
 }  # fmt: skip
-_PREDICTOR: dict[str, Any] = {
+_PREDICTOR: dict[str, object] = {
     "vocab_size": 2048, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 5,
     "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "num_code_groups": 32,
 }  # fmt: skip
-_SOUND: dict[str, Any] = {
+_SOUND: dict[str, object] = {
     "codebook_size": 2048, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 16,
     "intermediate_size": 3072, "num_hidden_layers": 8, "num_quantizers": 16, "upsample_rates": [8, 5, 4, 3],
     "upsampling_ratios": [2, 2], "decoder_dim": 1536,

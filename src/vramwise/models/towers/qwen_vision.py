@@ -11,7 +11,7 @@ from vramwise.models.operations.towers import FramesEmbedding, InterpolatedFrame
 from vramwise.models.towers.tower_design import Tower, Weight, num_patches, pair, with_bias
 
 # Defaults of the configuration classes of transformers 5.23.
-_QWEN3: dict[str, Any] = {
+_QWEN3: dict[str, object] = {
     "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "in_channels": 3, "patch_size": 16,
     "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "num_position_embeddings": 2304,
     "hidden_act": "gelu_pytorch_tanh", "deepstack_visual_indexes": [8, 16, 24],
@@ -21,7 +21,7 @@ _QWEN25 = {
     "temporal_patch_size": 2, "spatial_merge_size": 2, "out_hidden_size": 3584, "hidden_act": "silu",
     "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
 }  # fmt: skip
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, dict[str, object]] = {
     "qwen2_vl_vision": {**_QWEN25, "embed_dim": 1280, "mlp_ratio": 4, "hidden_act": "quick_gelu"},
     "qwen2_5_vl_vision": _QWEN25,
     "qwen2_5_omni_vision_encoder": _QWEN25,

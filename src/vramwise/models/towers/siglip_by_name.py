@@ -10,7 +10,7 @@ from typing import Any
 from vramwise.models.config import Config
 from vramwise.models.towers import tower_defaults
 
-_SO400M: dict[str, Any] = {
+_SO400M: dict[str, object] = {
     "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
     "patch_size": 14, "image_size": 336,
 }  # fmt: skip

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Tensor
@@ -20,7 +19,7 @@ from vramwise.records import record
 
 TILES = "tiles of them"
 """The stream of what tiles of images hold."""
-DEFAULTS: dict[str, Any] = {
+DEFAULTS: dict[str, object] = {
     "hidden_size": 1536, "num_hidden_layers": 47, "num_attention_heads": 16, "num_channels": 3, "image_size": 728,
     "patch_size": 14, "hidden_act": "quick_gelu", "mlp_ratio": 8960 / 1536,
 }  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-SIGLIP: dict[str, Any] = {
+SIGLIP: dict[str, object] = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_channels": 3, "image_size": 224, "patch_size": 16, "hidden_act": "gelu_pytorch_tanh",
 }  # fmt: skip
@@ -19,7 +17,7 @@ _WHISPER = {
 }  # fmt: skip
 
 
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, dict[str, object]] = {
     "clip_vision_model": {**SIGLIP, "patch_size": 32, "hidden_act": "quick_gelu"},
     "siglip_vision_model": SIGLIP,
     "siglip2_vision_model": {**SIGLIP, "num_patches": 256},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from vramwise.models.towers.projector_pieces import Projector
 from vramwise.records import record
@@ -34,8 +34,8 @@ class Assembly:
     head: str = "lm_head"
     tied: bool | None = False
     text_ties: bool = False
-    absent_tower: tuple[tuple[str, Any], ...] = ()
-    absent_text: tuple[tuple[str, Any], ...] = ()
+    absent_tower: tuple[tuple[str, object], ...] = ()
+    absent_text: tuple[tuple[str, object], ...] = ()
     newline: bool = False
     text_class: str = ""
     capped: bool = False

@@ -16,13 +16,13 @@ SHARES = ("compute", "exposed_communication", "copies", "other", "idle")
 CAUSES = ("cpu_late", "launch_latency", "waiting", "unknown")
 
 
-def answer_of(folder: JobFolder) -> dict[str, Any]:
+def answer_of(folder: JobFolder) -> dict[str, object]:
     """The job of a folder, with the traces that could not be read into it."""
     with tables_of(folder) as tables:
         return job_answer(tables) | {"failed": folder.failures()}
 
 
-def job_answer(tables: Tables) -> dict[str, Any]:
+def job_answer(tables: Tables) -> dict[str, object]:
     """The whole job; times in milliseconds, shares as fractions of all ranks' windows together."""
     ranks = tables.rows("SELECT * FROM ranks ORDER BY place")
     steps = _steps(tables)
@@ -50,7 +50,7 @@ def job_answer(tables: Tables) -> dict[str, Any]:
     }
 
 
-def times_of(tables: Tables, rank: str | None = None) -> dict[str, Any]:
+def times_of(tables: Tables, rank: str | None = None) -> dict[str, object]:
     """How many ranks, and nanoseconds of their windows in all: `span`, `busy` and `compute`; of one rank alone."""
     (found,) = tables.rows(
         """SELECT count(*) AS ranks, coalesce(sum(span_ns), 0)::BIGINT AS span,
@@ -88,7 +88,7 @@ def _steps(tables: Tables) -> dict[str, Any]:
     return {"count": len(most), "median_ms": milliseconds, "recorded_otherwise": others}
 
 
-def _memory(tables: Tables) -> dict[str, Any] | None:
+def _memory(tables: Tables) -> dict[str, object] | None:
     """The ranks with the least and the most allocated, and the median."""
     rows = tables.rows("""
         SELECT rank, max(allocated_bytes) AS allocated_bytes, max(reserved_bytes) AS reserved_bytes
@@ -98,7 +98,7 @@ def _memory(tables: Tables) -> dict[str, Any] | None:
     return {"lowest": rows[0], "median_allocated_bytes": rows[len(rows) // 2]["allocated_bytes"], "highest": rows[-1]}
 
 
-def _spread(tables: Tables) -> dict[str, Any] | None:
+def _spread(tables: Tables) -> dict[str, object] | None:
     """Compute of each rank in each step against the step's median rank: what a heat strip shows."""
     rows = tables.rows(
         """

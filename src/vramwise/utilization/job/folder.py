@@ -125,7 +125,7 @@ class JobFolder:
         """The traces that could not be read, and why."""
         return {str(each.get("trace")): clipped(str(each.get("why")), 300) for each in self._failures()}
 
-    def _failures(self) -> Iterator[dict[str, Any]]:
+    def _failures(self) -> Iterator[dict[str, object]]:
         if self.failed.is_dir():
             for file in sorted(self.failed.glob("*.json")):
                 yield _document(file)
@@ -142,7 +142,7 @@ def key_of(trace: str) -> str:
     return f"{name}-{hashlib.sha256(whole_path(trace).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
 
 
-def arrow_table(table: str, columns: Columns) -> Any:
+def arrow_table(table: str, columns: Columns) -> object:
     """Columns as a table of pyarrow, with those that TABLES says; one that is not given has no values."""
     arrow = imported("pyarrow")
     count = len(next(iter(columns.values()), ()))
@@ -161,7 +161,7 @@ def _arrow_column(arrow: Any, values: Any, kind: Any) -> Any:
     return arrow.array(values, kind)
 
 
-def parquet_of(tables: Sequence[Any]) -> bytes:
+def parquet_of(tables: Sequence[object]) -> bytes:
     """Tables of pyarrow with the same columns as the one file that is kept of them."""
     arrow, parquet = imported("pyarrow"), imported("pyarrow.parquet")
     out = BytesIO()
@@ -194,7 +194,7 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _document(path: Path) -> dict[str, object]:
     try:
         value = json.loads(read_at_most(path, LARGEST_ABOUT))
     except (ValueError, RecursionError):

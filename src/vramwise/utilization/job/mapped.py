@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from vramwise.clusters import share
 from vramwise.errors import SourceError
@@ -44,7 +44,7 @@ class Read(NamedTuple):
 
 def read_part(trace: str, *, partial: bool = False) -> Read:
     """Read one trace; nothing is written."""
-    tables: dict[str, list[Any]] = {name: [] for name in TABLES}
+    tables: dict[str, list[object]] = {name: [] for name in TABLES}
     try:
         files = in_file(trace)
         stamp = stamp_of(trace)  # before it is read: what changes meanwhile is read again

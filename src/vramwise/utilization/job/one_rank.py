@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from vramwise.utilization.job.tables import Tables
@@ -13,7 +13,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def rank_answer(tables: Tables, rank: str, top: int) -> dict[str, Any]:
+def rank_answer(tables: Tables, rank: str, top: int) -> dict[str, object]:
     """Times in milliseconds: where they went, steps, the kernels that take longest, waiting by group, memory."""
     (about,) = tables.rows("SELECT * FROM ranks WHERE rank = ?", rank)
     trace, place = about["trace"], about["place"]

@@ -87,7 +87,7 @@ def _of(recording: Recording, columns: Columns) -> Columns:
     return {"trace": Named(np.zeros(count, dtype=np.int64), (recording.file,)), **columns}
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> Columns:
+def columns_of(rows: Sequence[Mapping[str, object]]) -> Columns:
     """Rows as columns, without a value where a row has none."""
     return {name: [row.get(name) for row in rows] for name in dict.fromkeys(chain.from_iterable(rows))}
 
@@ -119,7 +119,7 @@ def _number(name: str, place: int) -> int:
     return int(found.group(1)) if found else place
 
 
-def _about(recording: Recording) -> dict[str, Any]:
+def _about(recording: Recording) -> dict[str, object]:
     host = _HOST_IN_NAME.match(recording.file.rsplit("/", 1)[-1])
     return {
         "rank": recording.named_rank,
@@ -180,7 +180,7 @@ def _gap_columns(events: GpuEvents, launched: Integers, steps: _Steps) -> Column
 
     gaps = idle_gaps(events, launched)
     of = steps.of(gaps.launched)
-    found: dict[str, list[Any]] = {"cause": [], "step": [], "count": [], "ns": []}
+    found: dict[str, list[object]] = {"cause": [], "step": [], "count": [], "ns": []}
     for cause in CAUSES:
         lasted = getattr(gaps, cause)
         some = lasted > 0
@@ -250,8 +250,8 @@ def _covered(spans: intervals.Spans, times: Integers) -> Integers:
     return covered
 
 
-def _memory_rows(recording: Recording, steps: _Steps) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def _memory_rows(recording: Recording, steps: _Steps) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
     for timeline in recording.memory:
         if timeline.allocated is None:
             continue

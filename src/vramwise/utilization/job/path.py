@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
 from vramwise.utilization.profiler.observed import Observed, Span
@@ -34,7 +34,7 @@ _COLLECTIVES: Final = f"""{_BOUNDS}
     FROM collectives JOIN bounds USING (trace)"""
 
 
-def job_path(tables: Tables, step: str, rank: str | None = None) -> dict[str, Any] | None:
+def job_path(tables: Tables, step: str, rank: str | None = None) -> dict[str, object] | None:
     """What `analysis.critical_path_of` says of the traces, of all ranks or of one. Raises UsageError."""
     lengths = tables.rows(
         """SELECT name, cpu_ns FROM steps WHERE trace = (SELECT trace FROM ranks

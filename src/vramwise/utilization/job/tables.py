@@ -122,7 +122,7 @@ class Tables:
         names = [column[0] for column in done.description]
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
-    def asked(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def asked(self, query: str) -> tuple[list[str], list[tuple[object, ...]]]:
         """The columns and rows of a person's query, which may only read. Raises UsageError."""
         duckdb = imported("duckdb")
         try:
@@ -167,7 +167,7 @@ def _typed(table: str) -> str:
 
 
 @contextmanager
-def tables_in_memory(parts: Mapping[str, Sequence[Any]]) -> Iterator[Tables]:
+def tables_in_memory(parts: Mapping[str, Sequence[object]]) -> Iterator[Tables]:
     """The same of tables of pyarrow that were just made; what is not given is empty."""
     arrow = imported("pyarrow")
     with _connected(allowed=None) as connection:

@@ -23,7 +23,7 @@ PARTS: Final = {
 """The parts of a rank's window; they add up to it."""
 
 
-def two_jobs(a: JobFolder, b: JobFolder) -> dict[str, Any]:
+def two_jobs(a: JobFolder, b: JobFolder) -> dict[str, object]:
     """`terms`: milliseconds a step of the mean rank, `difference` a − b; `kernels`: those whose time differs most."""
     (parts_a, kernels_a), (parts_b, kernels_b) = (_of(folder) for folder in (a, b))
     terms = [_term(f"{WHOLE}/{name}", parts_a[name], parts_b[name]) for name in PARTS]

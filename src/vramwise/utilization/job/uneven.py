@@ -21,7 +21,7 @@ MOST_NAMED = 20
 PIPELINE, EXPERTS = "send/receive", "all-to-all"
 
 
-def stragglers(tables: Tables, steps: int) -> list[dict[str, Any]]:
+def stragglers(tables: Tables, steps: int) -> list[dict[str, object]]:
     """Ranks for which the others of a group wait and that did not wait themselves before; the latest first.
 
     A rank that waits in its other groups longer than its peers here do passes on what another began. Waiting for
@@ -52,7 +52,7 @@ def stragglers(tables: Tables, steps: int) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda one: -one["late_ms_per_step"])[:MOST_NAMED]
 
 
-def slow_links(tables: Tables) -> list[dict[str, Any]]:
+def slow_links(tables: Tables) -> list[dict[str, object]]:
     """Groups whose transfers are slow beside those of other groups of the same kind, number of ranks and bytes."""
     rows = tables.rows("""
         WITH sized AS (
@@ -74,7 +74,7 @@ def slow_links(tables: Tables) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: one["gb_s"] / one["usual_gb_s"])[:MOST_NAMED]
 
 
-def pipeline(tables: Tables, steps: int) -> dict[str, Any] | None:
+def pipeline(tables: Tables, steps: int) -> dict[str, object] | None:
     """Compute by pipeline stage, and the bubble: what the ranks waited in sends and receives under no compute.
 
     A stage is a rank's place among those of its send/receive group; None without such a group.
@@ -104,7 +104,7 @@ def pipeline(tables: Tables, steps: int) -> dict[str, Any] | None:
     }
 
 
-def experts(tables: Tables, steps: int) -> dict[str, Any] | None:
+def experts(tables: Tables, steps: int) -> dict[str, object] | None:
     """Waiting in all-to-alls, and the ranks that let the others wait: theirs are the experts that most tokens chose.
 
     None without all-to-alls over ranks whose traces are there.

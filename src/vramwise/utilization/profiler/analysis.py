@@ -42,7 +42,7 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
     return {"schema": SCHEMA, "ranks": ranks, "across": None if together is None else together.to_dict()}
 
 
-def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[str, Any] | None:
+def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[str, object] | None:
     """The critical path of one step through all ranks, as `--critical-path --json` has it.
 
     `step`: its name or number; the one of median length without. None without GPU events. Raises UsageError.
@@ -110,7 +110,7 @@ def rank_figures(
     }
 
 
-def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integers) -> dict[str, Any]:
+def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integers) -> dict[str, object]:
     """Share of compute kernels' summed time on tensor cores: yes, no, unknown. The true share is between yes and yes +
     unknown. It is a share of kernel time, not of peak: a slow tensor-core kernel counts in full.
 
@@ -128,7 +128,7 @@ def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integer
     return {**shares, "compute_kernel_us": total / NS_PER_US, "old_list_pct": percent(listed, _sum(every))}
 
 
-def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, Any] | None:
+def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, object] | None:
     """TFLOP/s of matrix products while their kernels ran: FLOPs by shapes over the kernels' own time.
 
     Only products (mm, addmm, bmm, baddbmm, _scaled_mm) whose shapes and kernels are both in the trace, else None.
@@ -174,7 +174,7 @@ def _renamed(recording: Recording, events: GpuEvents, plain: Integers, own: Inte
     return sorted(recording.names[name] for name in names)
 
 
-def _window(recording: Recording, events: GpuEvents) -> dict[str, Any]:
+def _window(recording: Recording, events: GpuEvents) -> dict[str, object]:
     base = recording.header.get("baseTimeNanoseconds")
     start = int(events.start.min())
     skipped = int((recording.gpu.kind == STREAM_ONLY).sum())
@@ -197,7 +197,7 @@ def _step_names(recording: Recording) -> list[str]:
     return list(dict.fromkeys(mark.name for mark in cpu_steps(recording)))
 
 
-def _categories(recording: Recording, events: GpuEvents) -> list[dict[str, Any]]:
+def _categories(recording: Recording, events: GpuEvents) -> list[dict[str, object]]:
     sums: dict[str, list[int]] = {}
     for name, (time, count) in _time_by_name(recording, events, events.kind == KERNEL).items():
         entry = sums.setdefault(kernel(name).category, [0, 0])
@@ -214,7 +214,7 @@ def _categories(recording: Recording, events: GpuEvents) -> list[dict[str, Any]]
     ]
 
 
-def _top_kernels(recording: Recording, events: GpuEvents, top: int) -> list[dict[str, Any]]:
+def _top_kernels(recording: Recording, events: GpuEvents, top: int) -> list[dict[str, object]]:
     times = _time_by_name(recording, events, events.kind == KERNEL)
     total = _sum(times)
     rows = sorted(times.items(), key=lambda item: -item[1][0])[:top]

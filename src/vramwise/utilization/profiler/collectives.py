@@ -99,7 +99,7 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
     return found
 
 
-def collective_table(found: Iterable[Collective], compute: intervals.Spans, span: int) -> list[dict[str, Any]]:
+def collective_table(found: Iterable[Collective], compute: intervals.Spans, span: int) -> list[dict[str, object]]:
     """One row a kind: number, time, share of `span` (ns), how much of it ran under `compute`, and bandwidths over those
     whose sizes are known (GB/s, GB = 1e9).
 
@@ -113,7 +113,7 @@ def collective_table(found: Iterable[Collective], compute: intervals.Spans, span
     return sorted(rows, key=lambda row: -float(row["sum_us"]))
 
 
-def _shares(members: list[Collective], compute: intervals.Spans, span: int) -> dict[str, Any]:
+def _shares(members: list[Collective], compute: intervals.Spans, span: int) -> dict[str, object]:
     from vramwise.utilization.profiler.columns import np
 
     start = np.array([one.start for one in members], dtype=np.int64)

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.errors import UsageError, clipped
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, percent
@@ -102,7 +102,7 @@ class Graph:
         return found[::-1]
 
 
-def critical_path(step: str, ranks: Mapping[str, Observed]) -> dict[str, Any] | None:
+def critical_path(step: str, ranks: Mapping[str, Observed]) -> dict[str, object] | None:
     """The path of one step by what each rank did in it; None where nothing did. Raises UsageError."""
     graph = Graph()
     held = _held_together(ranks)
@@ -114,7 +114,7 @@ def critical_path(step: str, ranks: Mapping[str, Observed]) -> dict[str, Any] | 
     return _answer(graph, step, matched)
 
 
-def _answer(graph: Graph, name: str, matched: int) -> dict[str, Any]:
+def _answer(graph: Graph, name: str, matched: int) -> dict[str, object]:
     order = graph.order()
     last = max(order, key=graph.times.__getitem__)
     path = graph.path(last)
@@ -130,7 +130,7 @@ def _answer(graph: Graph, name: str, matched: int) -> dict[str, Any]:
     def saved(takes: Callable[[Wait], bool], share: float) -> float:
         return (graph.times[last] - graph.ends(order, lambda wait: share if takes(wait) else 1.0)) / NS_PER_US
 
-    def row(label: str, on_path: int, takes: Callable[[Wait], bool]) -> dict[str, Any]:
+    def row(label: str, on_path: int, takes: Callable[[Wait], bool]) -> dict[str, object]:
         return {"what": label, "on_path_us": on_path / NS_PER_US, "pct": percent(on_path, length),
                 "twice_as_fast_saves_us": saved(takes, 0.5), "saves_at_most_us": saved(takes, 0.0)}  # fmt: skip
 

@@ -48,28 +48,28 @@ if TYPE_CHECKING:  # a Protocol costs a quarter of a millisecond
     class Arguments(Protocol):
         """What an event says beside its name and time; None where it says nothing."""
 
-        correlation: Any
-        stream: Any
-        device: Any
-        num_bytes: Any
-        blocks_per_sm: Any
-        occupancy: Any
-        collective: Any
-        in_elements: Any
-        out_elements: Any
-        group_size: Any
-        dtype: Any
-        group: Any
-        members: Any
-        sequence: Any
-        memory_bytes: Any
-        memory_total_allocated: Any
-        memory_total_reserved: Any
-        memory_device_type: Any
-        memory_device: Any
-        external_id: Any
-        old_external_id: Any
-        input_dims: Any
+        correlation: object
+        stream: object
+        device: object
+        num_bytes: object
+        blocks_per_sm: object
+        occupancy: object
+        collective: object
+        in_elements: object
+        out_elements: object
+        group_size: object
+        dtype: object
+        group: object
+        members: object
+        sequence: object
+        memory_bytes: object
+        memory_total_allocated: object
+        memory_total_reserved: object
+        memory_device_type: object
+        memory_device: object
+        external_id: object
+        old_external_id: object
+        input_dims: object
 
     class Event(Protocol):
         """One event; `ts` and `dur` are microseconds: whole numbers, floats (`dur` alone) or the number's own text."""
@@ -99,7 +99,7 @@ def fast_decoders() -> tuple[Decoder, ...]:
     except ImportError:
         return ()
     unread = ("input_dims", msgspec.Raw, None)  # long lists, of which few are needed
-    fields = [unread if field == "input_dims" else (field, Any, None) for field in ARGUMENTS]
+    fields = [unread if field == "input_dims" else (field, object, None) for field in ARGUMENTS]
     arguments = msgspec.defstruct("Arguments", fields, rename=ARGUMENTS.get, gc=False)
     times = (("ts", int | None, None), ("ts", msgspec.Raw, msgspec.Raw(b"")))
     return tuple(_by_msgspec(time, arguments) for time in times)
@@ -127,12 +127,12 @@ class PlainArguments:
 
     __slots__ = ("_values",)
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, object]) -> None:
         self._values = values
 
     if TYPE_CHECKING:
 
-        def __getattr__(self, field: str) -> Any: ...
+        def __getattr__(self, field: str) -> object: ...
 
 
 def _argument(key: str) -> property:
@@ -148,7 +148,7 @@ class PlainEvent:
 
     __slots__ = ("args", "cat", "dur", "name", "ph", "ts")
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, object]) -> None:
         get = values.get
         ph, cat, name, ts, dur, args = get("ph"), get("cat"), get("name"), get("ts"), get("dur"), get("args")
         self.ph = ph if type(ph) is str else None
@@ -171,7 +171,7 @@ def plain_decoder(text: bytes) -> list[Event]:
     return plain_events(load_json(text))
 
 
-def load_json(text: bytes) -> Any:
+def load_json(text: bytes) -> object:
     """A JSON document with its fractions as text. Raises BadBatch."""
     try:
         return json.loads(text, parse_float=str, parse_constant=str)

@@ -29,7 +29,7 @@ ROUNDED = "microseconds, starts up and ends down"
 WHOLE = "none: the trace has whole microseconds"
 
 
-def hta_figures(recording: Recording) -> dict[str, Any] | None:
+def hta_figures(recording: Recording) -> dict[str, object] | None:
     """`get_temporal_breakdown` and `get_comm_comp_overlap` for one rank; None without GPU events.
 
     Where HTA's own rounding would end in an assertion, the figures are those without rounding, and `rounding` says so.

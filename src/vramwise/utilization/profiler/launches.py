@@ -29,7 +29,7 @@ class IdleCauses(NamedTuple):
     waiting: int
     unknown: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Microseconds."""
         names = ("idle", "cpu_late", "launch_latency", "waiting", "unknown")
         return {"gaps": self.gaps, **{f"{name}_us": getattr(self, name) / NS_PER_US for name in names}}

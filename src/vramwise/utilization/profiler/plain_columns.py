@@ -43,36 +43,36 @@ class Column:
             return Column(map(self.values.__getitem__, key.values))
         return Column(self.values[key]) if isinstance(key, slice) else self.values[key]
 
-    def __setitem__(self, key: slice, value: Iterable[Any]) -> None:
+    def __setitem__(self, key: slice, value: Iterable[object]) -> None:
         self.values[key] = list(value)
 
     def _with(self, other: Any, of_two: Callable[[Any, Any], Any]) -> Column:
         return Column(map(of_two, self.values, _numbers(other)))
 
-    def __add__(self, other: Any) -> Column:
+    def __add__(self, other: object) -> Column:
         return self._with(other, operator.add)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Column:
+    def __sub__(self, other: object) -> Column:
         return self._with(other, operator.sub)
 
-    def __mul__(self, other: Any) -> Column:
+    def __mul__(self, other: object) -> Column:
         return self._with(other, operator.mul)
 
-    def __floordiv__(self, other: Any) -> Column:
+    def __floordiv__(self, other: object) -> Column:
         return self._with(other, operator.floordiv)
 
-    def __truediv__(self, other: Any) -> Column:
+    def __truediv__(self, other: object) -> Column:
         return self._with(other, lambda one, by: float(one) / by)
 
-    def __rshift__(self, other: Any) -> Column:
+    def __rshift__(self, other: object) -> Column:
         return self._with(other, operator.rshift)
 
-    def __and__(self, other: Any) -> Column:
+    def __and__(self, other: object) -> Column:
         return self._with(other, operator.and_)
 
-    def __or__(self, other: Any) -> Column:
+    def __or__(self, other: object) -> Column:
         return self._with(other, operator.or_)
 
     def __eq__(self, other: object) -> Any:
@@ -81,16 +81,16 @@ class Column:
     def __ne__(self, other: object) -> Any:
         return self._with(other, operator.ne)
 
-    def __lt__(self, other: Any) -> Column:
+    def __lt__(self, other: object) -> Column:
         return self._with(other, operator.lt)
 
-    def __le__(self, other: Any) -> Column:
+    def __le__(self, other: object) -> Column:
         return self._with(other, operator.le)
 
-    def __gt__(self, other: Any) -> Column:
+    def __gt__(self, other: object) -> Column:
         return self._with(other, operator.gt)
 
-    def __ge__(self, other: Any) -> Column:
+    def __ge__(self, other: object) -> Column:
         return self._with(other, operator.ge)
 
     def __neg__(self) -> Column:
@@ -100,15 +100,15 @@ class Column:
         """Of a mask: what it does not choose."""
         return Column(map(operator.not_, self.values))
 
-    def sum(self) -> Any:
+    def sum(self) -> object:
         """All together; the number of chosen ones of a mask."""
         return sum(self.values)
 
-    def min(self) -> Any:
+    def min(self) -> object:
         """The least."""
         return min(self.values)
 
-    def max(self) -> Any:
+    def max(self) -> object:
         """The most."""
         return max(self.values)
 
@@ -124,11 +124,11 @@ class Column:
         """Whether each holds."""
         return all(self.values)
 
-    def tolist(self) -> list[Any]:
+    def tolist(self) -> list[object]:
         """A list of its own."""
         return list(self.values)
 
-    def astype(self, kind: Callable[[Any], Any]) -> Column:
+    def astype(self, kind: Callable[[object], object]) -> Column:
         """Each as another kind of number."""
         return Column(map(kind, self.values))
 
@@ -136,10 +136,10 @@ class Column:
 class _Extreme:
     """`minimum` or `maximum`."""
 
-    def __init__(self, of: Callable[..., Any]) -> None:
+    def __init__(self, of: Callable[..., object]) -> None:
         self._of = of
 
-    def __call__(self, one: Column, other: Any) -> Column:
+    def __call__(self, one: Column, other: object) -> Column:
         return Column(map(self._of, one.values, _numbers(other)))
 
     def accumulate(self, of: Column) -> Column:
@@ -155,26 +155,26 @@ class _Extreme:
 minimum, maximum = _Extreme(min), _Extreme(max)
 
 
-def _numbers(given: Any) -> Iterable[Any]:
+def _numbers(given: object) -> Iterable[object]:
     return given.values if isinstance(given, Column) else repeat(given)
 
 
-def array(values: Iterable[Any], dtype: object = None) -> Column:
+def array(values: Iterable[object], dtype: object = None) -> Column:
     """A column of these."""
     return Column(values)
 
 
-def full(count: int, value: Any, dtype: object = None) -> Column:
+def full(count: int, value: object, dtype: object = None) -> Column:
     """The same number so often."""
     return Column(repeat(value, count))
 
 
-def ones(count: int, dtype: Callable[[int], Any] = float) -> Column:
+def ones(count: int, dtype: Callable[[int], object] = float) -> Column:
     """Ones, or what is true."""
     return full(count, dtype(1))
 
 
-def zeros(count: int, dtype: Callable[[int], Any] = float) -> Column:
+def zeros(count: int, dtype: Callable[[int], object] = float) -> Column:
     """Zeros, or what is false."""
     return full(count, dtype(0))
 
@@ -182,12 +182,12 @@ def zeros(count: int, dtype: Callable[[int], Any] = float) -> Column:
 empty = zeros
 
 
-def concatenate(parts: Iterable[Iterable[Any]]) -> Column:
+def concatenate(parts: Iterable[Iterable[object]]) -> Column:
     """One behind the other."""
     return Column(chain.from_iterable(parts))
 
 
-def append(of: Column, value: Any) -> Column:
+def append(of: Column, value: object) -> Column:
     """One more number, or another column, at the end."""
     return Column([*of.values, *(value if isinstance(value, Column) else [value])])
 
@@ -202,7 +202,7 @@ def sort(of: Column) -> Column:
     return Column(sorted(of.values))
 
 
-def searchsorted(ordered: Column, values: Iterable[Any]) -> Column:
+def searchsorted(ordered: Column, values: Iterable[object]) -> Column:
     """The first place at which each would keep the order."""
     return Column(bisect_left(ordered.values, one) for one in values)
 
@@ -212,12 +212,12 @@ def flatnonzero(of: Column) -> Column:
     return Column(compress(range(len(of)), of.values))
 
 
-def where(mask: Column, yes: Any, no: Any) -> Column:
+def where(mask: Column, yes: object, no: object) -> Column:
     """From the one where the mask holds, else from the other."""
     return Column(one if holds else other for holds, one, other in zip(mask, _numbers(yes), _numbers(no), strict=False))
 
 
-def clip(of: Column, low: Any, high: Any) -> Column:
+def clip(of: Column, low: object, high: object) -> Column:
     """Not below the one, not above the other."""
     return Column(map(min, map(max, of.values, _numbers(low)), _numbers(high)))
 
@@ -239,7 +239,7 @@ def isnan(of: Column) -> Column:
 
 def bincount(of: Column, weights: Column | None = None, minlength: int = 0) -> Column:
     """How often each whole number occurs, or the sum of its weights, as doubles."""
-    found: list[Any] = [0 if weights is None else 0.0] * max(minlength, max(of.values, default=-1) + 1)
+    found: list[object] = [0 if weights is None else 0.0] * max(minlength, max(of.values, default=-1) + 1)
     for one, weight in zip(of, repeat(1) if weights is None else weights, strict=False):
         found[one] += weight
     return Column(found)

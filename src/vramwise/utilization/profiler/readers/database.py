@@ -71,7 +71,7 @@ class Database:
         kept = " AND ".join(f'"{one.column}" >> {one.shift} = ?' for one in conditions) or "1"
         yield from self._select(f'SELECT {chosen} FROM "{table}" WHERE {kept}', [one.value for one in conditions])
 
-    def distinct(self, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    def distinct(self, table: str, columns: Sequence[str]) -> list[tuple[object, ...]]:
         """The different values of these columns; none where the table or one of them is not there."""
         if not set(columns) <= set(self.tables.get(table, ())):
             return []
@@ -90,7 +90,7 @@ class Database:
                 found[number] = text
         return found
 
-    def _select(self, text: str, values: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    def _select(self, text: str, values: Sequence[int]) -> Iterator[tuple[object, ...]]:
         try:
             yield from self._connection.execute(text, values)
         except self._damaged as error:

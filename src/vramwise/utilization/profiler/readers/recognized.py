@@ -40,7 +40,7 @@ def _of_plane(path: Path, plane: str, planes: int) -> Callable[[bool], RowStream
 
 def _in_database(path: Path) -> list[TraceFile]:
     with closing(Database(path)) as database:
-        module: Any = nsys if nsys.is_nsys(database) else rocpd if rocpd.is_rocpd(database) else None
+        module: object = nsys if nsys.is_nsys(database) else rocpd if rocpd.is_rocpd(database) else None
         if module is None:
             tables = clipped(", ".join(sorted(database.tables)[:6]) or "none", 120)
             raise SourceError(f"{database.name}: no profiler's tables in this SQLite file ({tables}); {KNOWN}")

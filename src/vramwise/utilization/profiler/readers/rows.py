@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, clipped
 from vramwise.utilization.profiler.times import FARTHEST_NS, NS_PER_US
@@ -12,7 +12,7 @@ from vramwise.utilization.profiler.times import FARTHEST_NS, NS_PER_US
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Event
 
-Row = dict[str, Any]
+Row = dict[str, object]
 Header = dict[str, object]
 BATCH_ROWS = 4096
 
