@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from vramwise import svg
 from vramwise.cli.screens.estimate import card_name, interval_text, model_title, settings_summary
+from vramwise.colours import term_colours, verdict_colour
 from vramwise.errors import clipped
 from vramwise.result import Phase, Result
 from vramwise.units import gib
 
 WIDTH, LEFT, RIGHT, TOP = 860, 130, 90, 96
 ROW, BAR = 34, 22
-COLOURS = (*svg.OKABE_ITO[:-1], "#8c8c8c")
+MOST_TERMS = 9
+"""In the legend; what is beyond them is `other`."""
 _LEGEND_COLUMNS, _LEGEND_ROW = 3, 22
 _WIDEST = 110  # signs of a line
-_VERDICT_COLOURS = {"fits": "#1c6b3f", "tight": "#855400", "does not fit": "#a3261f"}
 
 
 def answer_picture(result: Result, labels: Mapping[str, str] | None = None) -> str:
@@ -40,16 +41,16 @@ def answer_picture(result: Result, labels: Mapping[str, str] | None = None) -> s
 
 
 def _largest_terms(phases: Sequence[Phase]) -> tuple[str, ...]:
-    """Names of the terms that are largest at any moment; what is beyond the colours is `other`."""
+    """Names of the terms that are largest at any moment; what is beyond the legend is `other`."""
     largest: dict[str, int] = {}
     for phase in phases:
         for term in phase.components.children:
             if term.bytes > 0:
                 largest[term.name] = max(term.bytes, largest.get(term.name, 0))
     names = sorted(largest, key=lambda name: -largest[name])
-    if len(names) <= len(COLOURS):
+    if len(names) <= MOST_TERMS:
         return tuple(names)
-    return (*(name for name in names[: len(COLOURS) - 1] if name != "other"), "other")
+    return (*(name for name in names[: MOST_TERMS - 1] if name != "other"), "other")
 
 
 def _heading(result: Result, labels: Mapping[str, str]) -> list[str]:
@@ -65,7 +66,7 @@ def _heading(result: Result, labels: Mapping[str, str]) -> list[str]:
         parts.append(svg.text(20, 76, words, size=15, bold=True))
     if result.verdict is not None:
         word = result.verdict.word
-        said, colour = labels.get(word, word), _VERDICT_COLOURS[word]
+        said, colour = labels.get(word, word), verdict_colour(word)
         parts.append(svg.text(WIDTH - RIGHT, 76, said, anchor="end", size=15, fill=colour, bold=True))
     parts.append(svg.text(WIDTH - 20, TOP - 8, "GiB", anchor="end", size=12, fill="#555"))
     return parts
@@ -80,12 +81,12 @@ def _moment(
         if term.bytes > 0:
             sizes[term.name if term.name in sizes else "other"] += term.bytes
     parts = [svg.text(LEFT - 10, y + BAR - 6, clipped(labels.get(phase.name, phase.name), 18), anchor="end", bold=peak)]
-    x = float(LEFT)
-    for name, colour in zip(names, COLOURS, strict=False):
+    x, colours = float(LEFT), term_colours(names)
+    for name in names:
         width = sizes[name] * across
         if width > 0:
             title = f"{labels.get(name, name)} {gib(sizes[name]):,.2f} GiB"
-            parts.append(svg.box(x, y, width, BAR, colour, title=title, stroke="#fff"))
+            parts.append(svg.box(x, y, width, BAR, colours[name], title=title, stroke="#fff"))
         x += width
     return [*parts, svg.text(WIDTH - 20, y + BAR - 6, f"{gib(phase.bytes):,.2f}", anchor="end", bold=peak)]
 
@@ -97,8 +98,11 @@ def _limit(usable: int, x: float, bottom: float, labels: Mapping[str, str]) -> l
 
 
 def _legend(names: Sequence[str], y: float, labels: Mapping[str, str]) -> list[str]:
-    parts = []
-    for i, (name, colour) in enumerate(zip(names, COLOURS, strict=False)):
+    parts, colours = [], term_colours(names)
+    for i, name in enumerate(names):
         x, row = 20 + (i % _LEGEND_COLUMNS) * 280, y + i // _LEGEND_COLUMNS * _LEGEND_ROW
-        parts += [svg.box(x, row - 11, 12, 12, colour), svg.text(x + 18, row, clipped(labels.get(name, name), 36))]
+        parts += [
+            svg.box(x, row - 11, 12, 12, colours[name]),
+            svg.text(x + 18, row, clipped(labels.get(name, name), 36)),
+        ]
     return parts

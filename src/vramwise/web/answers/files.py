@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import shlex
 import sys
 import tempfile
 from array import array
@@ -25,6 +26,7 @@ from vramwise.web.bodies import Body, maybe_text, only, scenario_in, switch_in, 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vramwise.interop.launch import Launch
     from vramwise.measure import Diagnosis, Snapshot
     from vramwise.scenario import Scenario
     from vramwise.utilization.profiler.recording import Recording
@@ -33,6 +35,7 @@ FILE = ("name", "text", "base64", "path")
 LARGEST_BYTES = 256 << 20
 MOST_TOP = 1000
 _PROBE = 4096
+_LONGEST_COMMAND = 64 << 10
 _GGUF, _GZIP, _ZIP, _SQLITE = b"GGUF", b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\0"
 _OTHER_TRACES = (".xplane.pb", ".et")
 """Traces of JAX and of Chakra, which begin with nothing of their own."""
@@ -42,7 +45,7 @@ _SCENARIO_FILES = (".toml", ".yaml", ".yml", ".json")
 def read(body: Body) -> dict[str, Any]:
     """`{"name", "text" | "base64" | "path", "scenario"}`: `{"kind", "report"}`, what the command for it prints.
 
-    Kinds: `oom`, `snapshot`, `log`, `trace`, `config`, `scenario`, `model`, `result`.
+    Kinds: `oom`, `snapshot`, `log`, `trace`, `config`, `command`, `scenario`, `model`, `result`.
     """
     only(body, *FILE, "size", "scenario", "gpu")
     with _file(body) as path:
@@ -126,6 +129,8 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
 
     if is_tools_file(path):
         return _config(path, body)
+    if words := _command_in(path):
+        return _command(words, body)
     why: list[str] = []
     for kind, look in (("oom", _message), ("log", _log)):
         try:
@@ -137,10 +142,11 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
         else:
             if told is not None:
                 return {"kind": kind, "report": told}
-    raise UsageError(
-        f"{_name(body)}: nothing known here: expected an engine's log, an out-of-memory message, a memory snapshot, a "
-        f"profiler trace, a tool's configuration, a scenario, a config.json or a GGUF file ({'; '.join(why) or 'none'})"
+    expected = (
+        "an engine's log, an out-of-memory message, a memory snapshot, a profiler trace, a command line, a tool's "
+        "configuration, a scenario, a config.json or a GGUF file"
     )
+    raise UsageError(f"{_name(body)}: nothing known here: expected {expected} ({'; '.join(why) or 'none'})")
 
 
 def _message(path: str, body: Body) -> dict[str, Any] | None:
@@ -163,21 +169,45 @@ def _log(path: str, body: Body) -> dict[str, Any]:
 
 def _config(path: str, body: Body) -> dict[str, Any]:
     """The programs that a tool's file describes, each with its scenario, its notes and its answer."""
-    from vramwise.estimation import estimate
     from vramwise.interop.files.launches import read_files
+
+    return {"kind": "config", "programs": [_program(one.name, one.launch, body) for one in read_files([path])]}
+
+
+def _command_in(path: str) -> list[str]:
+    """The words of a text that is one command line, also one broken by backslashes; none of any other text."""
+    from vramwise.interop.launch import names_a_program
+
+    start = read_at_most(path, _LONGEST_COMMAND + 1)
+    text = start.decode("utf-8", "replace").replace("\r\n", "\n").replace("\\\n", " ").strip().removeprefix("$ ")
+    if len(start) > _LONGEST_COMMAND or "\n" in text:
+        return []
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        return []
+    return words if names_a_program(words) else []
+
+
+def _command(words: Sequence[str], body: Body) -> dict[str, Any]:
+    """What the program would be that a command line starts."""
+    from vramwise.interop.launch import read_command
+
+    return {"kind": "command", "programs": [_program("", read_command(words), body)]}
+
+
+def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:
+    from vramwise.estimation import estimate
     from vramwise.scenario import Scenario
     from vramwise.web.answers.sharing import stated
 
     card = {"gpu": body["gpu"]} if isinstance(body.get("gpu"), str) else {}
-    programs = []
-    for one in read_files([path]):
-        scenario = Scenario.from_dict({**card, **one.launch.scenario})
-        result = estimate(scenario.replace(notes=(*scenario.notes, *one.launch.notes)))
-        programs.append(
-            {"name": one.name, "scenario": stated(scenario), "notes": [printable(note) for note in one.launch.notes],
-             "report": result.to_dict(suggestions=result.verdict is not None)}
-        )  # fmt: skip
-    return {"kind": "config", "programs": programs}
+    scenario = Scenario.from_dict({**card, **launch.scenario})
+    result = estimate(scenario.replace(notes=(*scenario.notes, *launch.notes)))
+    return {
+        "name": name, "scenario": stated(scenario), "notes": [printable(note) for note in launch.notes],
+        "report": result.to_dict(suggestions=result.verdict is not None),
+    }  # fmt: skip
 
 
 def _model(path: str) -> dict[str, Any]:

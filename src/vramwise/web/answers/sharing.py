@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from vramwise import svg
+from vramwise.colours import verdict_colour
 from vramwise.scenario import Scenario
 from vramwise.scenario.settings import Settings, kinds_of
 from vramwise.scenario.words import command_of
@@ -52,7 +53,7 @@ def words(body: Body) -> dict[str, Any]:
     }
 
 
-_COLOURS = {"fits": "#1a7f37", "tight": "#9a6700", "does not fit": "#cf222e", "": "#57606a"}
+_NOT_JUDGED = "#57606a"
 _SIGN_WIDTH, _PADDING = 6.8, 10
 """Of 12 px DejaVu Sans, Verdana and their like, on an average; the text is stretched to it."""
 
@@ -62,7 +63,7 @@ def badge(need: str, word: str) -> str:
     left, right = "vramwise", f"{need} · {word}" if word else need
     widths = [round(len(text) * _SIGN_WIDTH) + 2 * _PADDING for text in (left, right)]
     whole = sum(widths)
-    grey, colour = "#24292f", _COLOURS[word]
+    grey, colour = "#24292f", verdict_colour(word) if word else _NOT_JUDGED
     parts = [
         svg.box(0, 0, whole, 22, colour, radius=4), svg.box(0, 0, widths[0], 22, grey, radius=4),
         svg.box(widths[0] - 4, 0, 4, 22, grey),

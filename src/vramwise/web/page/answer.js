@@ -34,7 +34,7 @@ export function showSummary(result) {
     h("span", {}, `${gib(need)} GiB`, result.capacity ? ` / ${gib(result.capacity.usable_bytes)}` : ""), h("span", { class: "to", "aria-hidden": "true" }, "↓"));
 }
 
-export function showAnswer(result, onterm) {
+export function showAnswer(result, onterm, onnotes) {
   const where = byId("answer");
   where.classList.remove("stale");
   const need = result.quantities.total_needed ?? { expected: peakOf(result).phase.bytes };
@@ -53,11 +53,18 @@ export function showAnswer(result, onterm) {
     bar(result),
     legend(result, onterm),
     capacity ? h("p", { class: "card-line" }, h("strong", {}, cardName(result)), " · ", t("answer.total"), " ", size("capacity.total_bytes", capacity.total_bytes), " · ",
-      t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase)) : h("p", { class: "card-line" }, t("answer.no_card")),
+      t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase), notes(result, onnotes))
+      : h("p", { class: "card-line" }, t("answer.no_card"), notes(result, onnotes)),
     verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons" }, verdict.reasons.map((one) => sentence("li", {}, one))) : null,
     verdict && verdict.word !== "fits" ? h("div", { class: "fixes" }) : null,
     counters(result, FACTS.filter((name) => name in result.quantities), "facts"));
   byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
+}
+
+/* What was assumed stands below everything: the answer says that there is something to read. */
+function notes(result, onnotes) {
+  const count = result.notes.length;
+  return count ? [" · ", h("button", { type: "button", class: "link to-notes", "data-focus": "to-notes", onclick: onnotes }, t("answer.notes", { count }))] : null;
 }
 
 const modelName = (id) => id.split("/").pop();

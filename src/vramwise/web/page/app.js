@@ -80,6 +80,9 @@ function showResult() {
   showAnswer(result, (name) => {
     open("why");
     why.openTerm(byId("view"), name);
+  }, () => {
+    open("why");
+    why.showNotes(byId("view"));
   });
   showSummary(result);
   showQuestion(state.scenario, result.scenario, null);

@@ -1,7 +1,8 @@
 /* The stacked bar against the card: what is empty is the headroom, the bracket is the interval. Also as a picture. */
 
+import { colourOf } from "./colours.js";
 import { h, s } from "./dom.js";
-import { colourOf, gib, interval, number, sizeText } from "./format.js";
+import { gib, interval, number, sizeText } from "./format.js";
 import { named, t } from "./i18n.js";
 
 const WIDTH = 1000;
@@ -16,8 +17,9 @@ export function peakOf(result) {
 export function partsOf(phase, index) {
   const children = phase.components.children.map((one, i) => ({ node: one, path: `phases.${index}.components.children.${i}` }));
   const sorted = children.filter((one) => one.node.bytes > 0).sort((a, b) => b.node.bytes - a.node.bytes);
-  const shown = sorted.slice(0, MOST).map(({ node, path }) => ({ name: node.name, bytes: node.bytes, low: node.low, high: node.high, path }));
-  const rest = sorted.slice(MOST).reduce((sum, one) => sum + one.node.bytes, 0);
+  const most = sorted.length === MOST + 1 ? MOST + 1 : MOST; // one that is left keeps its name
+  const shown = sorted.slice(0, most).map(({ node, path }) => ({ name: node.name, bytes: node.bytes, low: node.low, high: node.high, path }));
+  const rest = sorted.slice(most).reduce((sum, one) => sum + one.node.bytes, 0);
   return rest > 0 ? [...shown, { name: "other", bytes: rest, path: null }] : shown;
 }
 

@@ -8,7 +8,12 @@ const GIB = 2 ** 30;
 const fixed = new Intl.NumberFormat("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const plain = new Intl.NumberFormat("en-US", { maximumFractionDigits: 2 });
 
-export const gib = (bytes) => fixed.format(bytes / GIB);
+const LONGEST = 1e7; // GiB: beyond it no machine is meant, and digits would only push one another off the screen
+
+export function gib(bytes) {
+  const size = bytes / GIB;
+  return Math.abs(size) < LONGEST ? fixed.format(size) : size.toExponential(2).replace("e+", "e");
+}
 export const count = (value) => plain.format(value);
 export const percent = (share) => {
   const shown = Math.round(share * 100);
@@ -58,18 +63,4 @@ export function quantityText(name, value) {
   if (BYTES.has(name)) return gib(value);
   if (name === "step_time_s") return `${value.toPrecision(3)} s`;
   return Number.isInteger(value) ? count(value) : Math.abs(value) >= 100 ? count(Math.round(value)) : String(Number(value.toPrecision(3)));
-}
-
-/* The same term has the same colour in every picture, and large ones that stand side by side have different ones; names
-   that are new take one by their letters. */
-const COLOURS = { weights: 0, "model weights": 0, activations: 1, "activation peak": 1, "warm-up prefill": 1, "KV cache": 2, "gathered weights": 2,
-  "master weights": 2, "logits and loss": 3, "profile run: sampler": 3, "optimizer states": 4, "sampler state": 4, "runtime pool": 4, gradients: 5,
-  "gradient buckets": 9, "fp32 gradients": 6, "gradients as one": 7, "unsharded gradients": 9, "reduce-scatter": 6, adapters: 6, "non-torch": 6,
-  "forward temporaries": 7, "backward temporaries": 7, "compute buffer": 7, NCCL: 7, "dummy gradients": 3, "CUDA context": 8, "library workspace": 9,
-  "library workspaces": 9, "CUDA graphs": 9, other: 8 };
-export function colourOf(name) {
-  if (name in COLOURS) return COLOURS[name];
-  let sum = 0;
-  for (const letter of name) sum = (sum * 31 + letter.codePointAt(0)) % 997;
-  return [3, 4, 5, 6, 7, 9][sum % 6];
 }

@@ -13,5 +13,9 @@ export async function gpus() {
   return asked;
 }
 
-/* What people call a card; its id until the cards are here. */
-export const titleOf = (id) => titles.get(id) ?? id;
+/* What people call a card, with its size where it is sold with several; its id until the cards are here. */
+export function titleOf(id) {
+  if (titles.has(id)) return titles.get(id);
+  const [, base, size] = /^(.+)-(\d+)gb$/.exec(id) ?? [];
+  return titles.has(base) ? `${titles.get(base)} ${size} GB` : id;
+}

@@ -22,8 +22,13 @@ const FIVE = {
   tune: ["method", "micro_batch_size", "sequence_length", "lora_rank", "checkpointing"],
   train: ["micro_batch_size", "sequence_length", "checkpointing", "optimizer", "precision"],
   many: ["fsdp", "zero_stage"],
+  shared: ["tensor_parallel_size"],
   generate: ["quantization", "dtype", "batch_size", "prompt_tokens", "new_tokens"],
 };
+
+const SHARED_WHEN_TOLD = ["vllm", "sglang", "tgi", "tensorrt-llm"];
+/* Engines that use one card of several unless told to share a model; llama.cpp and ollama share by themselves. */
+const APPLE = /^(apple\b|m\d\b)/i;
 
 let known = null;
 let parts = null;
@@ -45,7 +50,8 @@ function five(scenario) {
   const engine = settingsOf(scenario).engine ?? "vllm";
   const keys = table === "train" ? [...FIVE[goalOf(scenario)], ...((scenario.num_gpus ?? 1) > 1 ? FIVE.many : [])]
     : table === "generate" ? FIVE.generate
-      : ["llama.cpp", "ollama"].includes(engine) ? FIVE.gguf : engine === "mlx" ? FIVE.mlx : FIVE.serve;
+      : ["llama.cpp", "ollama"].includes(engine) ? FIVE.gguf : engine === "mlx" ? FIVE.mlx
+        : [...FIVE.serve, ...((scenario.num_gpus ?? 1) > 1 && SHARED_WHEN_TOLD.includes(engine) ? FIVE.shared : [])];
   return keys.map((key) => `${table}.${key}`);
 }
 
@@ -74,9 +80,12 @@ function build(scenario, main, shape) {
   const model = combobox({ id: "model", label: t("question.model"), placeholder: t("question.model_hint"), find: findModels,
     chosen: (value) => setScenario({ ...state.scenario, model: value }) });
   const gpu = combobox({ id: "gpu", label: t("question.gpu"), placeholder: t("question.gpu_hint"), find: findCards,
-    chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null })) });
+    chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null, ...engineOn(value) })) });
   const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
-    onchange: () => apply({ num_gpus: number.value === "1" || number.value === "" ? null : Number(number.value) }) });
+    onchange: () => {
+      const many = number.value === "1" || number.value === "" ? null : Number(number.value);
+      apply({ num_gpus: many, ...sharedBy(many) });
+    } });
   const mainControls = main.map((path) => control(path));
   const opened = new Set([...byId("question").querySelectorAll("details[open]")].map((one) => one.dataset.topic));
   const more = [...shape].map(([topic, paths]) => folded(topic, paths, opened.has(topic)));
@@ -95,6 +104,21 @@ function build(scenario, main, shape) {
     h("details", { class: "rest", open: restOpen, ontoggle: (event) => { if (event.target.matches(".rest")) restOpen = event.target.open; } },
       h("summary", {}, t("question.all")), more.map((one) => one.box), isBrowser() ? tokenField() : null),
     h("button", { type: "button", class: "quiet reset", onclick: reset }, t("question.reset")));
+}
+
+/* Who counts several cards means all of them: the engine is told so, unless something else was said of how they share. */
+function sharedBy(many) {
+  const settings = settingsOf(state.scenario);
+  const [before, shared] = [state.scenario.num_gpus ?? 1, settings.tensor_parallel_size ?? 1];
+  const isPlain = !["pipeline_parallel_size", "data_parallel_size"].some((key) => (settings[key] ?? 1) > 1);
+  const isOurs = tableOf(state.scenario) === "serve" && SHARED_WHEN_TOLD.includes(settings.engine ?? "vllm") && isPlain;
+  return isOurs && (shared === 1 || shared === before) ? { "serve.tensor_parallel_size": many } : {};
+}
+
+/* The default engine is written for CUDA: on Apple's chips the question is asked about one that runs there. */
+function engineOn(card) {
+  const isOpen = tableOf(state.scenario) === "serve" && Object.keys(settingsOf(state.scenario)).length === 0;
+  return isOpen && APPLE.test(card) ? { "serve.engine": "llama.cpp" } : {};
 }
 
 /* An unknown name's nearest ones, to be taken by a press. */

@@ -70,12 +70,15 @@ function shown(name, answer) {
     KINDS[answer.kind](answer)];
 }
 
+const FIRST = "total_needed"; // what is asked for, before all that stands beside it
+
 const KINDS = {
   oom: (answer) => failures(answer.report),
   snapshot: (answer) => failures(answer.report),
   log: (answer) => [said(answer.report), raw(answer.report)],
   trace: (answer) => [trace(answer), raw(answer.report)],
   config: (answer) => answer.programs.map((one, i) => program(one, `programs.${i}.report`)),
+  command: (answer) => answer.programs.map((one, i) => program(one, `programs.${i}.report`)),
   scenario: (answer) => program({ name: "", scenario: answer.scenario, notes: [], report: answer.report }, "report"),
   model: (answer) => [quantities(answer.report, "report"), h("button", { type: "button", onclick: () => setScenario({ ...state.scenario, model: answer.model }) }, t("files.use_model"))],
   result: (answer) => [quantities(answer.report, "report"), answer.report.scenario ? h("button", { type: "button", onclick: () => setScenario(answer.report.scenario) }, t("files.use")) : null],
@@ -99,7 +102,7 @@ function program(one, path) {
 
 function quantities(report, path) {
   return [report.verdict ? h("p", {}, word(report.verdict.word)) : null,
-    h("dl", { class: "counters" }, Object.entries(report.quantities).filter(([name]) => name !== "oom").map(([name, one]) => h("div", {}, h("dt", {}, named("quantity", name)),
+    h("dl", { class: "counters" }, Object.entries(report.quantities).filter(([name]) => name !== "oom").sort(([a], [b]) => Number(b === FIRST) - Number(a === FIRST)).map(([name, one]) => h("div", {}, h("dt", {}, named("quantity", name)),
       h("dd", {}, number(`${path}.quantities.${name}.expected`, one.expected, quantityText(name, one.expected)), isBytes(name) ? " GiB" : "", interval(`${path}.quantities.${name}`, one.low, one.high, (value) => quantityText(name, value))))))];
 }
 

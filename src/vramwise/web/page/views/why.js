@@ -2,8 +2,9 @@
 
 import { counters } from "../answer.js";
 import { scaleOf } from "../bar.js";
+import { colourOf } from "../colours.js";
 import { fill, h, s } from "../dom.js";
-import { colourOf, interval, number, percent, size, sizeText, gib, count } from "../format.js";
+import { interval, number, percent, size, sizeText, gib, count } from "../format.js";
 import { named, sentence, t } from "../i18n.js";
 
 const HEIGHT = 120;
@@ -103,6 +104,12 @@ function ranks(result) {
       h("i", { class: "c0", style: { width: `${(100 * one.bytes) / most}%` } })), h("span", { class: "amount" }, size(`ranks.${i}.bytes`, one.bytes)))))];
 }
 
+export function showNotes(root) {
+  const heading = root.querySelector(".notes-heading");
+  heading?.focus({ preventScroll: true });
+  heading?.scrollIntoView({ block: "start" });
+}
+
 function notes(result) {
-  return result.notes.length ? [h("h2", {}, t("why.notes")), h("ul", { class: "notes" }, result.notes.map((one) => sentence("li", {}, one)))] : null;
+  return result.notes.length ? [h("h2", { class: "notes-heading", tabindex: -1 }, t("why.notes")), h("ul", { class: "notes" }, result.notes.map((one) => sentence("li", {}, one)))] : null;
 }
