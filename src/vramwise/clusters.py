@@ -48,7 +48,7 @@ AHEAD: Final = 2
 
 
 def share(text: str) -> tuple[int, int]:
-    """I and N of "I/N", counted from 1: the share of one of an array of jobs. Raises UsageError."""
+    """I and N of "I/N", counted from 1: the share of one of an array of jobs. Raises UsageError for any other text."""
     first, slash, count = text.partition("/")
     if not (slash and first.isdecimal() and count.isdecimal() and len(text) < 20 and 1 <= int(first) <= int(count)):
         from_zero = ": an index from 0 is $((INDEX + 1))/N" if first == "0" else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
@@ -101,3 +102,14 @@ def test_everything_that_the_package_hands_out_says_what_it_is():
     ]
     assert len(classes) > 15
     assert silent == []
+
+
+def test_a_usage_error_says_what_raises_it():
+    """A caller who reads "Raises UsageError." knows no more than before: people's mistakes are named."""
+    bare = [
+        f"{path.relative_to(PACKAGE)}:{function.lineno} {name}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for name, function in _public(ast.parse(path.read_text("utf-8")).body)
+        if re.search(r"Raises UsageError\.", ast.get_docstring(function) or "")
+    ]
+    assert bare == []

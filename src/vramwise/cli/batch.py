@@ -100,7 +100,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, estimate: Estimate | None = None) -> int:
     """Answer every line; 0 once all are answered, errors and what does not fit included.
 
-    Raises SourceError when the input cannot be read, OSError when the output cannot be written. Raises UsageError.
+    Raises SourceError when the input cannot be read, OSError when the output cannot be written.
+    Raises UsageError for options that exclude one another and for an output that is the input.
     """
     if estimate is None:
         from vramwise.estimation import estimate as answered
@@ -171,7 +172,10 @@ def _answered(
 
 
 def _part(args: argparse.Namespace) -> tuple[int, int]:
-    """The first line of a share and the one after its last, counted from 0. Raises UsageError."""
+    """The first line of a share and the one after its last, counted from 0.
+
+    Raises UsageError for a share of standard input, whose lines cannot be counted.
+    """
     from vramwise.clusters import share
 
     part, parts = share(args.shard)

@@ -34,7 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked; 0, also where there is nothing yet. Raises UsageError."""
+    """Do what was asked; 0, also where there is nothing yet.
+
+    Raises UsageError for an action that there is none of, and for options of another one.
+    """
     if args.action not in ACTIONS:
         raise UsageError(f'calibrate: expected one of {", ".join(ACTIONS)}, got "{clipped(args.action)}"')
     prunes = [name for name in ("outliers", "old", "run", "all") if getattr(args, name)]

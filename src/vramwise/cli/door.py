@@ -57,7 +57,7 @@ def machine_from_flags(args: argparse.Namespace) -> Machine | None:
 
 
 def machine_from_keys(given: Mapping[str, str | bool]) -> Machine:
-    """The machine of a scenario's keys as flags give them. Raises UsageError."""
+    """The machine of a scenario's keys as flags give them. Raises UsageError for a value that a key does not take."""
     kinds = KINDS[Scenario]
     values = {key: kinds[key].from_text(value) if isinstance(value, str) else value for key, value in given.items()}
     try:

@@ -81,7 +81,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result; 0 when it fits (or no GPU was named), 3 when it does not. Raises UsageError."""
+    """Print the result; 0 when it fits (or no GPU was named), 3 when it does not.
+
+    Raises UsageError for options that exclude one another.
+    """
     timeout_s = _seconds(args.timeout)
     if args.engine_command:
         from vramwise.dryrun.vllm_serve import server_arguments

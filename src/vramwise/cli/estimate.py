@@ -99,7 +99,10 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not. Raises UsageError."""
+    """Print the estimate; 0 when it fits (or no GPU was named), 3 when it does not.
+
+    Raises UsageError where a file has several programs and one answer is asked for.
+    """
     if args.together:
         from vramwise.cli.together import run_together
 

@@ -29,7 +29,10 @@ def add_export_arguments(parser: CommandParser) -> None:
 
 
 def take_export(args: argparse.Namespace) -> None:
-    """What `--export` settles before a scenario is read: the task, where none is given. Raises UsageError."""
+    """What `--export` settles before a scenario is read: the task, where none is given.
+
+    Raises UsageError for options that go with no `--export`, or not with several scenarios.
+    """
     if args.export is None:
         if args.output is not None:
             raise UsageError("-o: writes what --export TOOL makes: add it, or leave out -o")

@@ -52,7 +52,7 @@ def add_arguments(parser: CommandParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what fits; 3 when nothing does. Raises UsageError."""
+    """Print what fits; 3 when nothing does. Raises UsageError without a card."""
     from vramwise.cli.door import machine_from_keys, machine_here
     from vramwise.planner.catalog_fit import TASKS, candidates
 

@@ -25,7 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the accelerators that fit; raises UnknownNameError when none does. Raises UsageError."""
+    """Print the accelerators that fit; raises UnknownNameError when none does.
+
+    Raises UsageError for a name beside `--here`.
+    """
     query = " ".join(args.query)
     if args.here:
         if query:

@@ -54,7 +54,10 @@ class _Catalog(NamedTuple):
 
 
 def choose(arguments: Sequence[str]) -> list[str]:
-    """Take the language from `--lang` or the environment; the other arguments. Raises UsageError."""
+    """Take the language from `--lang` or the environment; the other arguments.
+
+    Raises UsageError for a language without a catalog.
+    """
     global _chosen
     own = list(arguments)
     end = own.index("--") if "--" in own else len(own)

@@ -70,7 +70,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what was measured; 0 also where a run went out of memory, 1 where it failed, 130 when interrupted.
 
-    Raises UsageError.
+    Raises UsageError for options that exclude one another.
     """
     from vramwise.measure.sweep import parse_sweep
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def training_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
     """MFU and HFU with the names of everything that was chosen, other conventions, and comparisons.
 
-    Raises UsageError.
+    Raises UsageError where FLOPs, a step's time or a peak to divide by is missing.
     """
     throughput = throughput_of(args, question.sequence)
     tflops, profile = args.tflops, None
@@ -160,7 +160,7 @@ def _deepspeed(question: Question, args: argparse.Namespace) -> dict[str, object
 def inference_answer(question: Question, args: argparse.Namespace) -> dict[str, object]:
     """The ceiling of prefill or decoding, the band that published runs reach, and the share that was reached.
 
-    Raises UsageError.
+    Raises UsageError without a model and a card whose rate and bandwidth are known.
     """
     if question.model is None or question.gpu is None:
         raise UsageError(f"--task {args.task} needs MODEL and --gpu NAME")

@@ -70,7 +70,10 @@ def question_of(args: argparse.Namespace) -> Question:
 
 
 def throughput_of(args: argparse.Namespace, sequence: int) -> Throughput | None:
-    """Tokens per second of one GPU where the flags give them; None where they give FLOPs. Raises UsageError."""
+    """Tokens per second of one GPU where the flags give them; None where they give FLOPs.
+
+    Raises UsageError for a step's time without a batch.
+    """
     from vramwise.utilization.throughput import Throughput, from_examples, from_step, from_tokens
 
     if args.tokens_per_second is not None:

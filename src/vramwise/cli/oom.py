@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what happened; 0 also where nothing failed in a snapshot. Raises UsageError."""
+    """Print what happened; 0 also where nothing failed in a snapshot.
+
+    Raises UsageError where a text has no events to draw.
+    """
     from vramwise.measure import diagnose_snapshot, diagnose_text, snapshot_from_pickle
     from vramwise.measure.plain_pickle import looks_like_pickle
 

@@ -127,7 +127,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def split_words(arguments: Sequence[str]) -> list[str]:
-    """Words of a command line, which may have come as one quoted text. Raises UsageError."""
+    """Words of a command line, which may have come as one quoted text.
+
+    Raises UsageError for quotes that are not closed.
+    """
     if len(arguments) != 1 or not any(space in arguments[0] for space in " \n\t"):
         return list(arguments)
     import shlex

@@ -8,7 +8,7 @@ _LETTERS = {"k": 3, "m": 6, "b": 9, "t": 12}
 
 
 def number(name: str, text: str) -> float:
-    """A number, with k, m, b or t behind it for thousands to trillions. Raises UsageError."""
+    """A number, with k, m, b or t behind it for thousands to trillions. Raises UsageError for what is no number."""
     power = _LETTERS.get(text[-1:].lower(), 0)
     try:
         value = float(text[:-1] if power else text) * 10.0**power
@@ -20,7 +20,7 @@ def number(name: str, text: str) -> float:
 
 
 def positive(name: str, text: str | None) -> float | None:
-    """The same above 0. Raises UsageError."""
+    """The same above 0. Raises UsageError for any other."""
     if text is None:
         return None
     value = number(name, text)

@@ -69,7 +69,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace. Raises UsageError."""
+    """Print the figures; 0 also without GPU events. Raises SourceError for what is no trace.
+
+    Raises UsageError for an option's value that is none.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own ones keep 14 MiB a process
     from vramwise.utilization.job.schema import is_job

@@ -41,7 +41,10 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def job_folder(args: argparse.Namespace) -> JobFolder | None:
-    """The folder that is asked, or filled; None where traces are read as they are. Raises UsageError."""
+    """The folder that is asked, or filled; None where traces are read as they are.
+
+    Raises UsageError where a job's folder stands beside traces, or an option needs one.
+    """
     from vramwise.utilization.job.schema import is_job
 
     asked = [path for path in args.traces if is_job(path)]
@@ -158,7 +161,7 @@ def trace_of(folder: JobFolder, rank: str) -> str:
 
 
 def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
-    """One rank by its tables alone: its trace is no longer there. Raises UsageError."""
+    """One rank by its tables alone: its trace is no longer there. Raises UsageError for options that need the trace."""
     from vramwise.utilization.job.one_rank import rank_answer
     from vramwise.utilization.job.tables import tables_of
 
@@ -183,7 +186,7 @@ def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
 def fill(folder: JobFolder, args: argparse.Namespace) -> None:
     """Read into the folder what is not there yet. Raises SourceError where no trace could be read.
 
-    Raises UsageError.
+    Raises UsageError for a number of processes that is none, or beside `--dask`.
     """
     from vramwise.cli.screens.progress import Progress
     from vramwise.utilization.job.folder import imported, whole_path

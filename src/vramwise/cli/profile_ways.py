@@ -27,7 +27,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def ways_of(times: Mapping[str, Any], run: str) -> dict[str, Any]:
-    """Each way with its percentage; None where the trace or the run does not say. Raises UsageError.
+    """Each way with its percentage; None where the trace or the run does not say.
+    Raises UsageError for a run that `mfu` does not take.
 
     `times`: how many `ranks`, and `busy`, `compute` and `span` of them together, in any one unit.
     """

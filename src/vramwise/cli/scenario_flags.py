@@ -211,7 +211,7 @@ def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) 
 def described_as(model: object, model_type: str) -> dict[str, object]:
     """The config of `model` under another type. Raises UnknownNameError for a type that is not described either.
 
-    Raises UsageError.
+    Raises UsageError for a model without a name or a table.
     """
     from vramwise.models import supported_types
     from vramwise.sources import resolve

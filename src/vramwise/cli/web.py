@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until interrupted, or write the folder. Raises UsageError."""
+    """Serve until interrupted, or write the folder. Raises UsageError for a runtime without `--static`."""
     if args.static is not None:
         return _static(args)
     if args.runtime is not None:

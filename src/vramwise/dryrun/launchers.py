@@ -35,7 +35,10 @@ class Started:
 
 
 def launcher_of(words: Sequence[str]) -> tuple[str, list[str]]:
-    """`("python", what follows)`, or the launcher that is called and what follows it. Raises UsageError."""
+    """`("python", what follows)`, or the launcher that is called and what follows it.
+
+    Raises UsageError for a subcommand that starts no script.
+    """
     program, rest = Path(words[0]).name, list(words[1:])
     if program in ("torchrun", "deepspeed"):
         return program, rest

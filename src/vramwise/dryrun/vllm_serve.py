@@ -109,7 +109,10 @@ def _refuse_what_is_not_run(scenario: Scenario) -> None:
 
 
 def _version(package: str | None) -> str:
-    """The version of the vLLM that would run, without a build's name. Raises UsageError."""
+    """The version of the vLLM that would run, without a build's name.
+
+    Raises UsageError where there is no vLLM, or one that does not say its version.
+    """
     from importlib.metadata import distributions, version
 
     if package is None:

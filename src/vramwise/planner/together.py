@@ -125,7 +125,7 @@ def together(programs: Sequence[tuple[str, Scenario]], estimate: Estimate) -> To
 def on_one_card(scenarios: Sequence[Scenario]) -> list[Scenario]:
     """The scenarios on the card that one of them names. Raises ScenarioError where they name several.
 
-    Raises UsageError.
+    Raises UsageError where none names a card.
     """
     named = [scenario for scenario in scenarios if any(getattr(scenario, key) for key in _CARD_KEYS[:3])]
     if not named:

@@ -23,7 +23,8 @@ def measured_peak(name: str, device: str = "cuda") -> dict[str, object]:
     """Dense m × k by k × n products over a sweep of shapes, the best repeat of each, timed by CUDA events on a GPU.
 
     Only products as torch.matmul runs them: no fused epilogues, no fp8. `device` is `cuda` (AMD's too, under ROCm) or
-    `cpu`. Raises VramwiseError without torch or that device. Raises UsageError.
+    `cpu`. Raises VramwiseError without torch or that device.
+    Raises UsageError for a format that torch does not multiply.
     """
     of_dtype = dtype(name).name
     if of_dtype not in TORCH_NAMES:

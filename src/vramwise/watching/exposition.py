@@ -85,7 +85,7 @@ def measured_family(actual: Sequence[tuple[Mapping[str, str], float]]) -> Family
 
 
 def place_of(text: str) -> tuple[str, int]:
-    """`:9400` (every interface), `127.0.0.1:9400`, `[::1]:9400`. Raises UsageError."""
+    """`:9400` (every interface), `127.0.0.1:9400`, `[::1]:9400`. Raises UsageError for any other text."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or len(port) > 5 or int(port) not in _PORTS:
         raise UsageError(f'--serve: expected :PORT or HOST:PORT such as :9400, got "{clipped(text)}"')

@@ -29,7 +29,7 @@ def scenario_in(body: Body, key: str = "scenario") -> Scenario:
 
 
 def table_in(body: Body, key: str) -> Mapping[str, Any]:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is no table."""
     value = body.get(key)
     if not isinstance(value, Mapping):
         raise _refused(key, "a table", value)
@@ -37,7 +37,7 @@ def table_in(body: Body, key: str) -> Mapping[str, Any]:
 
 
 def text_in(body: Body, key: str, default: str | None = None) -> str:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is no text."""
     value = body.get(key, default)
     if not isinstance(value, str):
         raise _refused(key, "text", value)
@@ -45,12 +45,12 @@ def text_in(body: Body, key: str, default: str | None = None) -> str:
 
 
 def maybe_text(body: Body, key: str) -> str | None:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is neither text nor null."""
     return None if body.get(key) is None else text_in(body, key)
 
 
 def texts_in(body: Body, key: str) -> tuple[str, ...]:
-    """A list of texts; none where it is missing. Raises UsageError."""
+    """A list of texts; none where it is missing. Raises UsageError for any other value."""
     value = body.get(key) or []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise _refused(key, "a list of texts", value)
@@ -58,7 +58,7 @@ def texts_in(body: Body, key: str) -> tuple[str, ...]:
 
 
 def choice_in(body: Body, key: str, names: Collection[str], default: str) -> str:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is not among the names."""
     value = text_in(body, key, default)
     if value not in names:
         close = nearest(value, names)
@@ -68,7 +68,7 @@ def choice_in(body: Body, key: str, names: Collection[str], default: str) -> str
 
 
 def whole_in(body: Body, key: str, default: int, *, least: int = 1, most: int = 2**53 - 1) -> int:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is no whole number in the range."""
     value = body.get(key, default)
     if type(value) is not int or not least <= value <= most:
         raise _refused(key, f"a whole number from {least:,} to {most:,}", value)
@@ -76,7 +76,7 @@ def whole_in(body: Body, key: str, default: int, *, least: int = 1, most: int = 
 
 
 def number_in(body: Body, key: str) -> float | None:
-    """A number above zero, or None. Raises UsageError."""
+    """A number above zero, or None. Raises UsageError for any other value."""
     value = body.get(key)
     if value is None:
         return None
@@ -86,7 +86,7 @@ def number_in(body: Body, key: str) -> float | None:
 
 
 def switch_in(body: Body, key: str, default: bool) -> bool:
-    """Raises UsageError."""
+    """Raises UsageError for a value that is neither."""
     value = body.get(key, default)
     if not isinstance(value, bool):
         raise _refused(key, "true or false", value)

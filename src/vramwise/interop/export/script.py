@@ -56,7 +56,7 @@ def write_accelerate(asked: Asked) -> Draft:
 def write_deepspeed(asked: Asked) -> Draft:
     """DeepSpeed's configuration: for a Trainer's script, or for an engine that a script makes itself.
 
-    Raises UsageError.
+    Raises UsageError where nothing is shared by ZeRO.
     """
     scenario, runs = asked.scenario, framework_of(asked.scenario.train)
     of_trainer = runs.trainer or not runs.sharding.takes_zero

@@ -226,7 +226,10 @@ def _give(options: Options, values: Mapping[str, object], prefix: str = "") -> N
 
 
 def code_launch(given: Given, model: str | None, title: str) -> Launch:
-    """The launch with its first notes: whose file it is and what was read in it. Raises UsageError."""
+    """The launch with its first notes: whose file it is and what was read in it.
+
+    Raises UsageError where nothing in it names a model.
+    """
     launch = launch_of_code(given, model)
     if not launch.scenario.get("model"):
         raise UsageError(title)

@@ -287,7 +287,8 @@ def one_model(engine: str, named: str | None, hint: str) -> str:
 def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str]] | None = None) -> Words:
     """What the variables before the program say, then its own words, which win.
 
-    `variable(name, value)`: the words that a variable stands for. Raises UsageError.
+    `variable(name, value)`: the words that a variable stands for.
+    Raises UsageError for a file of settings that cannot be read.
     """
     said = [] if variable is None else [word for pair in start.environment.items() for word in variable(*pair)]
     return cut(engine, [*said, *start.words])

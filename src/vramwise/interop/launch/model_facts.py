@@ -35,7 +35,7 @@ def model_type(model: str) -> str:
 def last_layers(text: str, named: Sequence[str], config: Mapping[str, object]) -> list[str]:
     """Names of what trains: the last layers, or with a negative number the first, or their modules.
 
-    Raises UsageError.
+    Raises UsageError for more layers than the model has.
     """
     count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
     total = whole_in(config, "num_hidden_layers", 0) or whole_in(config, "n_layer", 0)

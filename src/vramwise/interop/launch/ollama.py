@@ -20,7 +20,7 @@ def read(start: Start) -> Launch:
     """The scenario of an ollama command: name and tag, and the variables that move memory.
 
     A vision model's projector is part of its file, and ollama loads it (llm/llama_server.go appendMMProjArgs).
-    Raises UsageError.
+    Raises UsageError without a model's name.
     """
     named = one_model("ollama", _named(start.words), "ollama run NAME (ollama serve loads what is asked for later)")
     settings: dict[str, object] = {"engine": "ollama"}

@@ -90,7 +90,7 @@ def is_no(value: object) -> bool:
 
 
 def json_or_file(text: str) -> dict[str, object]:
-    """A table written out in JSON, or that of a file. Raises UsageError."""
+    """A table written out in JSON, or that of a file. Raises UsageError for neither."""
     if text.lstrip().startswith("{"):
         try:
             found = json.loads(text)

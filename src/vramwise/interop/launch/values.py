@@ -28,7 +28,10 @@ class Meaning:
 
 
 def whole(text: str) -> int | None:
-    """A whole number; 32k is 32,000 and 32K is 32,768, as vLLM reads them; auto and -1 are none. Raises UsageError."""
+    """A whole number; 32k is 32,000 and 32K is 32,768, as vLLM reads them; auto and -1 are none.
+
+    Raises UsageError for any other text.
+    """
     if text.lower() in _AUTO or text == "-1":
         return None
     match = _NUMBER.fullmatch(text.strip().replace("_", ""))
@@ -47,7 +50,7 @@ def positive(text: str) -> int | None:
 
 
 def fraction(text: str) -> float:
-    """A number with a point. Raises UsageError."""
+    """A number with a point. Raises UsageError for any other text."""
     try:
         return float(text)
     except ValueError:
@@ -61,7 +64,7 @@ def at_least_one(text: str) -> float | None:
 
 
 def switch(text: str) -> bool:
-    """On or off in all the ways engines write it. Raises UsageError."""
+    """On or off in all the ways engines write it. Raises UsageError for any other text."""
     word = text.lower()
     if word in _ON or word in _OFF:
         return word in _ON
@@ -88,7 +91,7 @@ def is_number(word: str) -> bool:
 
 
 def table(text: str) -> dict[str, object]:
-    """A JSON object, or the older `image=2,video=1`. Raises UsageError."""
+    """A JSON object, or the older `image=2,video=1`. Raises UsageError for any other text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

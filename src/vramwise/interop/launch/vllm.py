@@ -150,7 +150,7 @@ def _speculative(words: Words) -> dict[str, object]:
 def _check_drafting(found: dict[str, object]) -> None:
     """vLLM 0.8.5 to 0.33.0 config/speculative.py: what drafts needs a model or brings one, and a number of tokens.
 
-    Some drafts that are named state their number themselves (`n_predict`). Raises UsageError.
+    Some drafts that are named state their number themselves (`n_predict`). Raises UsageError where either is missing.
     """
     if not found:
         return

@@ -79,7 +79,8 @@ def lfm2_vl(c: Config, width: int, height: int) -> ImageTokens:
 def phi4(c: Config, width: int, height: int) -> ImageTokens:
     """Tiles that cover the image, or of 36 at most the nearest grid; padding takes no tokens; the whole image besides.
 
-    A token is 2 × 2 patches; one ends each line, one stands between whole image and tiles. Raises UsageError.
+    A token is 2 × 2 patches; one ends each line, one stands between whole image and tiles.
+    Raises UsageError for an image too narrow for a tile.
     """
     v = vision_table(c)
     side, patch, most = v.size("image_size", default=448), v.size("patch_size", default=14), MOST_TILES[c.model_type]

@@ -72,7 +72,7 @@ def _kept(trace: str, read: Read, folder: JobFolder) -> Done:
 
 
 def shard_of(traces: Sequence[str], shard: str | None) -> list[str]:
-    """Every N-th trace from the I-th for "I/N", all of them for None. Raises UsageError."""
+    """Every N-th trace from the I-th for "I/N", all of them for None. Raises UsageError for any other text."""
     first, count = (1, 1) if shard is None else share(shard)
     return list(traces[first - 1 :: count])
 

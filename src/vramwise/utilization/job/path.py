@@ -35,7 +35,10 @@ _COLLECTIVES: Final = f"""{_BOUNDS}
 
 
 def job_path(tables: Tables, step: str, rank: str | None = None) -> dict[str, object] | None:
-    """What `analysis.critical_path_of` says of the traces, of all ranks or of one. Raises UsageError."""
+    """What `analysis.critical_path_of` says of the traces, of all ranks or of one.
+
+    Raises UsageError for a step that no trace has.
+    """
     lengths = tables.rows(
         """SELECT name, cpu_ns FROM steps WHERE trace = (SELECT trace FROM ranks
            WHERE NOT again AND coalesce(rank = $1, true) ORDER BY place LIMIT 1) ORDER BY start_ns""",

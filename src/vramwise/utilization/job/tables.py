@@ -123,7 +123,11 @@ class Tables:
         return [dict(zip(names, row, strict=True)) for row in done.fetchall()]
 
     def asked(self, query: str) -> tuple[list[str], list[tuple[object, ...]]]:
-        """The columns and rows of a person's query, which may only read. Raises UsageError."""
+        """The columns and rows of a person's query, which may only read.
+
+        Raises UsageError for a query that is no single SELECT, that fails, or that answers with too many
+        rows.
+        """
         duckdb = imported("duckdb")
         try:
             statements = self.connection.extract_statements(query)

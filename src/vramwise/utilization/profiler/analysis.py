@@ -45,7 +45,8 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
 def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[str, object] | None:
     """The critical path of one step through all ranks, as `--critical-path --json` has it.
 
-    `step`: its name or number; the one of median length without. None without GPU events. Raises UsageError.
+    `step`: its name or number; the one of median length without. None without GPU events.
+    Raises UsageError for a step that the trace has not.
     """
     from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
 

@@ -103,7 +103,10 @@ class Graph:
 
 
 def critical_path(step: str, ranks: Mapping[str, Observed]) -> dict[str, object] | None:
-    """The path of one step by what each rank did in it; None where nothing did. Raises UsageError."""
+    """The path of one step by what each rank did in it; None where nothing did.
+
+    Raises UsageError for a step that the trace has not.
+    """
     graph = Graph()
     held = _held_together(ranks)
     offsets = _offsets(ranks, held)
@@ -148,7 +151,10 @@ def _answer(graph: Graph, name: str, matched: int) -> dict[str, object]:
 
 
 def chosen_step(lengths: Mapping[str, int], step: str) -> str:
-    """The name of the step that is asked for, by its name or number; the one of median length. Raises UsageError."""
+    """The name of the step that is asked for, by its name or number; the one of median length.
+
+    Raises UsageError for one that the trace has not.
+    """
     if not step:
         ordered = sorted(lengths, key=lengths.__getitem__)
         return ordered[len(ordered) // 2] if ordered else WHOLE

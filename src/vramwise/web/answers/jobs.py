@@ -32,7 +32,7 @@ DRY_RUN_S = 540.0
 def plan(body: Body) -> dict[str, Any]:
     """`{"scenario", "goal", "rank", "risk", "keep", "offloads", "max_recompute", "price", "tokens"}`.
 
-    Raises UsageError.
+    Raises UsageError where the scenario's task is not the goal's.
     """
     from vramwise.planner.option import GOALS
     from vramwise.planner.plan import plan as planned
@@ -128,7 +128,7 @@ def _params(value: object) -> tuple[float, float]:
 def check(body: Body) -> dict[str, Any]:
     """`{"command"}` (a command line or its words) or `{"scenario"}`, with `settings` over it: what `check` prints.
 
-    Raises UsageError.
+    Raises UsageError for both, and for a command line that starts nothing.
     """
     from vramwise.checking.job import check as checked
 
@@ -158,7 +158,7 @@ def batch(body: Body) -> dict[str, Any]:
     """`{"lines": [scenario, …]}` or `{"text"}` of JSON Lines: `{"answers": [{"id", "result"} or {"id", "error"}]}`.
 
     `limits`: trainings are answered with `max_batch` and `max_seq` too, which takes up to ten times as long.
-    Raises UsageError.
+    Raises UsageError for a key or a value that it does not take.
     """
     from vramwise.cli.batch import answers
     from vramwise.estimation import estimate

@@ -46,7 +46,7 @@ def door(body: Body) -> dict[str, Any]:
 def cards(body: Body) -> dict[str, Any]:
     """`{"scenario", "gpus"}`: what is said of the scenario on each card; `gpus` names them, else the usual ones.
 
-    Raises UsageError.
+    Raises UsageError for more cards than are answered at once.
     """
     from vramwise.estimation import estimate
     from vramwise.hardware import find_gpu
@@ -94,7 +94,7 @@ def _said(asked: Any) -> dict[str, Any]:
 def grid(body: Body) -> dict[str, Any]:
     """`{"scenario", "x": {"key", "values"}, "y": {"key", "values"}}`: a row of cells for each value of `y`.
 
-    Raises UsageError.
+    Raises UsageError for more cells than are answered at once, and for one key twice.
     """
     from vramwise.planner.grid import grid as over
 
