@@ -93,6 +93,15 @@ def test_changes_that_need_no_further_card_come_first(page: Any, address: str) -
     assert buying == sorted(buying)
 
 
+def test_a_change_that_may_not_fit_after_all_comes_last(page: Any, address: str) -> None:
+    shown(page, address, f"{SERVING}&num_gpus=2")
+    page.wait_for_selector(".fix")
+    words = page.locator(".fix code").all_inner_texts()
+    assert ["num_gpus" in one for one in words] == [True, False]  # fp8 takes the card to its last 0.01 GiB
+    needs = page.eval_on_selector_all(".fix [data-value]", "all => all.map(one => Number(one.dataset.value))")
+    assert needs[0] < 0.9 * needs[1]
+
+
 def test_one_term_that_is_left_keeps_its_name(page: Any, address: str) -> None:
     shown(page, address, "#model=llama-3.1-8b&task=train&gpu=rtx-4090&train.method=lora")
     names = page.eval_on_selector_all(".legend li", "all => all.map(one => one.dataset.term)")

@@ -288,7 +288,7 @@ def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str
     """What the variables before the program say, then its own words, which win.
 
     `variable(name, value)`: the words that a variable stands for.
-    Raises UsageError for a file of settings that cannot be read.
+    Raises UsageError for a known flag without its value.
     """
     said = [] if variable is None else [word for pair in start.environment.items() for word in variable(*pair)]
     return cut(engine, [*said, *start.words])

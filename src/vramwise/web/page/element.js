@@ -1,7 +1,9 @@
 /* <vramwise-estimate scenario="model=llama-3.1-8b&task=serve&gpu=rtx-4090"></vramwise-estimate> in anybody's page:
    the answer in a frame of this page, as high as it is. `src` names another place where the page lies. */
 
-const HERE = new URL(".", import.meta.url);
+/* A plain script may come from another place than the page that shows it; a module only where that place allows it. */
+const script = document.currentScript ?? [...document.querySelectorAll("script[src]")].find((one) => /\/element\.js([?#]|$)/.test(one.src));
+const HERE = new URL(".", script?.src ?? document.baseURI);
 
 class VramwiseEstimate extends HTMLElement {
   static observedAttributes = ["scenario", "src"];

@@ -1,6 +1,6 @@
 /* The scenario to take away: as a command, a file, an address, a picture, a badge, or for another tool. */
 
-import { ask, newest } from "../api.js";
+import { ask, isBrowser, newest } from "../api.js";
 import { download, fill, h } from "../dom.js";
 import { sentence, t } from "../i18n.js";
 import { pngBlob, svgBlob, labelsOf } from "../picture.js";
@@ -18,7 +18,8 @@ export async function render(root, { scenario, result, anew }) {
   fill(root, h("h2", {}, t("view.share")),
     words.command ? text("command", words.command) : null, text("address", `${page}#${address}`), text("toml", words.toml), text("json", words.json), text("markdown", words.markdown),
     text("frame", `<iframe src="${page}?embed#${address}" width="100%" height="520" title="vramwise"></iframe>`),
-    text("element", `<script type="module" src="${new URL("element.js", page)}"></script>\n<vramwise-estimate scenario="${address.replaceAll("&", "&amp;")}"></vramwise-estimate>`),
+    text("element", `<script defer src="${new URL("element.js", page)}"></script>\n<vramwise-estimate scenario="${address.replaceAll("&", "&amp;")}"></vramwise-estimate>`),
+    isBrowser() ? null : h("p", { class: "help embeds" }, t("share.embeds")),
     h("h3", {}, t("share.pictures")), h("p", { class: "row" },
       h("button", { type: "button", onclick: () => download("vramwise.svg", svgBlob(words.picture)) }, "SVG"),
       h("button", { type: "button", onclick: async () => download("vramwise.png", await pngBlob(words.picture)) }, "PNG"),
