@@ -47,6 +47,11 @@ SCREENS = [
     "gpus h100",
     "dtypes",
     "doctor",
+    "doctor docs/examples/topology.txt",
+    "mfu llama-3.1-8b --tokens-per-second 4800 --gpu h100-sxm-80gb --sequence-length 4096",
+    "mfu llama-2-7b --task decode --gpu a100-sxm-80gb --tokens-per-second 104.9",
+    "mfu gpt2 --deepspeed-output docs/examples/flops-profiler.log --gpu a100-sxm-40gb --sequence-length 1024",
+    "profile docs/examples/small.pt.trace.json",
     "watch --count 1 --interval 0.01",
 ]
 FRAGMENTED = (

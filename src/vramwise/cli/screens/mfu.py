@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vramwise.cli.language import cells, padded
 from vramwise.cli.screens.estimate import model_title
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, fitted, screen_width, wrapped_text
 from vramwise.units import format_bytes
 
 Answer = Mapping[str, Any]
@@ -31,7 +32,7 @@ def training_lines(answer: Answer) -> list[Line]:
     if "reference" in answer:
         other = answer["reference"]
         rows.append(("of reference", f"{other['pct']:.2f} %", f"of {other['tokens_per_s_per_gpu']:,g} tokens/s/GPU"))
-    lines += columns(rows, numbers_from=3)
+    lines += _facts(rows)
     lines += _basis(answer)
     if answer.get("conventions"):
         lines += ["", *_conventions(answer)]
@@ -42,6 +43,17 @@ def training_lines(answer: Answer) -> list[Line]:
     if answer["deepspeed"]:
         lines += ["", *_deepspeed(answer["deepspeed"])]
     return lines
+
+
+def _facts(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """What, how much, and where from; the last as long as the screen allows, then below itself."""
+    heads = columns([row[:2] for row in rows], numbers_from=2)
+    widest = max(map(cells, heads), default=0)
+    return [
+        line
+        for head, row in zip(heads, rows, strict=True)
+        for line in wrapped_text(f"{padded(head, widest)}   ", row[2], screen_width())
+    ]
 
 
 def inference_lines(answer: Answer) -> list[Line]:
@@ -56,7 +68,7 @@ def inference_lines(answer: Answer) -> list[Line]:
         share = f"{100 * answer['fraction_of_bound']:.1f} % of the ceiling"
         rows.append(("reached", f"{answer['tokens_per_s']:,.1f} tokens/s", share))
     title = f"{model_title(answer['model'])} · {answer['task']} · {answer['num_gpus']} × {answer['gpu']}"
-    lines: list[Line] = [[(title, "bold")], "", *columns(rows, numbers_from=3), ""]
+    lines: list[Line] = [[(title, "bold")], "", *_facts(rows), ""]
     read = f"{format_bytes(answer['weight_bytes'])} of weights ({answer['weight_dtype']}, without the input embedding)"
     cache = f"{format_bytes(answer['cache_bytes_per_sequence'], 'auto')} of 16-bit cache a sequence"
     text = f"{read}, {cache} × {answer['batch_size']}; {answer['bandwidth_gb_s']:,g} GB/s a GPU"
@@ -112,7 +124,7 @@ def _conventions(answer: Answer) -> list[Line]:
         rows.append((one["name"], one["formula"], one["used_by"], *figures))
     if screen_width() < WIDE:
         rows = [row[:2] + row[3:] for row in rows]
-    return list(columns(rows, numbers_from=len(rows[0]) - 3))
+    return list(fitted(rows, ("",), numbers_from=len(rows[0]) - 3))
 
 
 def _published(answer: Answer) -> list[Line]:
@@ -130,7 +142,7 @@ def _published(answer: Answer) -> list[Line]:
             ratio,
         )
         rows.append((run["model"], run["source"].partition(" ")[0][:40], f"{run['num_gpus'] or '–'}", *figures))
-    lines: list[Line] = list(columns(rows, numbers_from=2))
+    lines: list[Line] = list(fitted(rows, ("source",), numbers_from=2))
     remarks = dict.fromkeys(run["measured_on"] for run in answer["published"] if run["measured_on"])
     return [*lines, *(f"  {remark}" for remark in remarks)]
 

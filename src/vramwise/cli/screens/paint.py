@@ -95,6 +95,18 @@ def columns(
     ]
 
 
+def fitted(
+    rows: Sequence[Sequence[str]], spare: Sequence[str], *, indent: int = 0, numbers_from: int = 1, gap: int = 3
+) -> list[str]:
+    """Rows as columns that the screen is wide enough for: else without those of `spare`, by their heads, in turn."""
+    lines = columns(rows, numbers_from=numbers_from, gap=gap)
+    if not spare or max(map(cells, lines), default=0) + indent <= screen_width():
+        return lines
+    out = list(rows[0]).index(spare[0])
+    fewer = [(*row[:out], *row[out + 1 :]) for row in rows]
+    return fitted(fewer, spare[1:], indent=indent, numbers_from=numbers_from - (out < numbers_from), gap=2)
+
+
 def wrapped(pieces: Sequence[str], width: int, *, indent: int = 0, gap: str = "   ") -> list[str]:
     """Short pieces laid out in lines of at most `width`."""
     lines: list[str] = []

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
+from vramwise.cli.screens.paint import Line, columns, fitted, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.profile_memory import memory_lines, memory_table
 from vramwise.units import format_bytes
 from vramwise.utilization.profiler.kernels import short_name
 
 Figures = Mapping[str, Any]
-WIDE = 130
-"""Below this many columns the table of kernels leaves out their categories, which have a line of their own."""
+WIDE, COMMON = 130, 100
+"""Below so many columns the table of kernels leaves out categories, which have their own line; cuts names shorter."""
 NO_GPU = "no GPU events: a trace of the CPU alone, or recorded without ProfilerActivity.CUDA"
 _PARTS = (
     ("compute", "compute_us"),
@@ -175,10 +175,19 @@ def _kernel_lines(figures: Figures) -> list[Line]:
     rows: list[tuple[str, ...]] = [("kernel", "category", "tensor cores", "calls", "mean", "sum", "of kernels")]
     for one in figures["kernels"]:
         figures_of_it = (f"{one['count']:,}", _us(one["mean_us"]), _ms(one["sum_us"]), _pct(one["pct"]))
-        rows.append((short_name(one["name"], 44), one["category"], one["tensor_cores"], *figures_of_it))
+        rows.append(
+            (
+                short_name(one["name"], 44 if screen_width() >= COMMON else 34),
+                one["category"],
+                one["tensor_cores"],
+                *figures_of_it,
+            )
+        )
     if screen_width() < WIDE:
         rows = [row[:1] + row[2:] for row in rows]
-    lines: list[Line] = [f"  {line}" for line in columns(rows, numbers_from=len(rows[0]) - 4, gap=2)]
+    lines: list[Line] = [
+        f"  {line}" for line in fitted(rows, ("mean",), indent=2, numbers_from=len(rows[0]) - 4, gap=2)
+    ]
     return [*lines, "", *_category_lines(figures["categories"])]
 
 
@@ -196,15 +205,17 @@ def _collective_lines(table: Sequence[Figures]) -> list[Line]:
         shares = (_pct(one["pct_of_span"]), _pct(one["overlap_pct"]))
         rows.append((one["kind"], f"{one['count']:,}", _ms(one["sum_us"]), *shares, size, *rates, sizes))
     said = "overlap: of its time, under compute; time includes waiting for the slowest rank: a floor"
-    return [*(f"  {line}" for line in columns(rows, gap=2)), f"  {said}"]
+    shown = fitted(rows, ("algorithm GB/s", "number"), indent=2, gap=2)
+    return [*(f"  {line}" for line in shown), *wrapped_text("  ", said, screen_width())]
 
 
 def _step_lines(table: Sequence[Figures]) -> list[Line]:
     rows = [("step", "on the CPU", "GPU events", "span", "compute", "exposed comm", "exposed copies", "idle")]
+    spare = ("GPU events", "on the CPU")
     for one in table:
         times = (_ms(one[f"{key}_us"]) for key in ("span", "compute", "exposed_comm", "exposed_memory", "idle"))
         rows.append((one["step"], _ms(one["cpu_us"]), f"{one['gpu_events']:,}", *times))
-    return [f"  {line}" for line in columns(rows)]
+    return [f"  {line}" for line in fitted(rows, spare, indent=2)]
 
 
 def _across(together: Figures | None) -> list[Line]:
