@@ -47,6 +47,9 @@ def training_lines(answer: Answer) -> list[Line]:
 
 def _facts(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     """What, how much, and where from; the last as long as the screen allows, then below itself."""
+    lines = columns(rows, numbers_from=3)
+    if max(map(cells, lines), default=0) <= screen_width():
+        return lines
     heads = columns([row[:2] for row in rows], numbers_from=2)
     widest = max(map(cells, heads), default=0)
     return [
