@@ -212,6 +212,11 @@ def test_letter_case_does_not_matter(gpu_id: str, case: str) -> None:
         ("NVIDIA GeForce RTX 4060 Ti", 8, "rtx-4060-ti-8gb"),
         ("NVIDIA GeForce RTX 3080 Laptop GPU", 8, "rtx-3080-laptop-8gb"),
         ("NVIDIA H200", 140, "h200-sxm-141gb"),
+        ("NVIDIA H20", 140, "h20-3e-141gb"),
+        ("NVIDIA H20-3e", 140, "h20-3e-141gb"),
+        ("NVIDIA H20-3e", None, "h20-3e-141gb"),
+        ("NVIDIA H20", 96, "h20-96gb"),
+        ("NVIDIA H20", None, "h20-96gb"),
         ("NVIDIA GeForce RTX 4090", None, "rtx-4090"),
     ],
 )

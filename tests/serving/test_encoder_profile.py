@@ -134,3 +134,17 @@ def test_the_largest_video_alone_takes_more_than_a_small_share_of_a_card() -> No
     assert result.verdict is not None
     taken, share = re.findall(r"([\d.]+) GiB", result.verdict.reasons[0])[:2]
     assert float(share) - float(taken) == pytest.approx(-14.28, rel=0.15)
+
+
+def test_gemma_4_without_images_still_sees_videos() -> None:
+    """0.26.0 on a B300 with images and sound limited to 0: "58.99 GiB for weight, 3.9 GiB for peak activation"."""
+    table = {"engine": "vllm", "engine_version": "0.26.0", "max_model_len": 16384}
+    found, blind = (
+        estimate({"model": "google/gemma-4-31B-it", "task": "serve", "gpu": "b300",
+                  "serve": {**table, "limit_mm_per_prompt": limits}})
+        for limits in ({"image": 0, "audio": 0}, {"image": 0, "video": 0, "audio": 0})
+    )  # fmt: skip
+    weights, activations = (found.quantities[name] for name in ("weights", "activation_peak"))
+    assert weights.expected / GIB == pytest.approx(58.99, rel=0.01)
+    assert activations.low <= 3.9 * GIB <= activations.high
+    assert blind.quantities["weights"].expected < weights.expected - GIB
