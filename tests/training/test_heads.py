@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from test_replay import job
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from vramwise.models import describe
@@ -23,3 +24,16 @@ def test_a_classifier_takes_the_place_of_the_output_layer(kind: str, name: str) 
     ours = with_head(describe({**config.to_dict(), "architectures": [name]}, kind), "sequence-classification")
     assert ours.num_parameters == sum(parameter.numel() for parameter in real.parameters())
     assert ours.blocks[-1].ops[-1].module == "score"
+
+
+@pytest.mark.parametrize("kind", ["llama", "internlm2", "gpt_neox"])
+@pytest.mark.parametrize(("framework", "kept"), [("transformers", [2 * 200 * 64]), ("litgpt", [])])
+def test_a_head_outside_the_quantization_keeps_autocasts_copy(kind: str, framework: str, kept: list[int]) -> None:
+    """Whatever its name is: `lm_head`, `output`, `embed_out`. Lightning's plugin quantizes it like any other layer."""
+    config = {**SIZES, "model_type": kind}
+    asked = job({"model": config, "task": "train", "train": {
+        "framework": framework, "method": "qlora", "quantization": "nf4", "precision": "bf16-mixed",
+        "param_dtype": "fp32", "kbit_preparation": True, "micro_batch_size": 1, "sequence_length": 32,
+    }})  # fmt: skip
+    runs = asked.shape(asked.ranks[0]).at({"batch": 1, "sequence": 32})
+    assert [run.weight_casts for run in runs if run.is_head and run.weight_casts] == kept

@@ -345,7 +345,7 @@ def _run_shape(
     loss: BlockRun | None,
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind not in ("input", "registered")]
-    ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, train))
+    ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, run, train))
     own = [storage for storage, _ in saved if storage not in ignored]
     kept = kept_storages(run, train)
     checkpointed = kept is not None
@@ -416,13 +416,15 @@ def _recomputed(
     return [replace(moment, temporaries=moment.temporaries + gradients) for moment in again]
 
 
-def is_dequantized(storage: Storage, train: ResolvedTrain) -> bool:
-    """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit)."""
-    return (
-        train.quantization is not None
-        and storage.kind == "weight_copy"
-        and storage.module.rpartition(".")[2] != "lm_head"
-    )
+def is_dequantized(storage: Storage, run: BlockRun, train: ResolvedTrain) -> bool:
+    """A quantized weight's 16-bit copy is not kept: backward dequantizes again (bitsandbytes MatMul4Bit).
+
+    The output layer, whatever a model calls it, stays as it was where the framework does not quantize it
+    (transformers 5.0 quantizers/base.py `get_modules_to_not_convert`): autograd keeps autocast's copy of it.
+    """
+    if train.quantization is None or storage.kind != "weight_copy":
+        return False
+    return not is_head(run) or framework_of(train).quantizing.head
 
 
 def _kept(run: BlockRun, storages: Iterable[Storage]) -> tuple[KeptTensor, ...]:

@@ -82,7 +82,7 @@ class _Writer:
 
     def script(self, run: BlockRun, part: Parts, streams: Streams, last: frozenset[Storage]) -> Script:
         saved = [storage for storage, _ in run.saved if storage.kind not in ("input", "registered")]
-        dequantized = frozenset(storage for storage in saved if is_dequantized(storage, self.train))
+        dequantized = frozenset(storage for storage in saved if is_dequantized(storage, run, self.train))
         own = [storage for storage in saved if storage not in dequantized]
         ignored = dequantized | _of_the_batch(run)
         kept = kept_storages(run, self.train)
