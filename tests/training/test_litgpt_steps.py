@@ -70,3 +70,28 @@ def test_gradients_wait_whole_beside_the_longest_sample_since_it_no_longer_comes
     )
     assert old == pytest.approx(23.39 * GB, rel=0.05)  # tutorials/resource-tables.md
     assert new - old > GIB
+
+
+def test_norms_of_2024_keep_what_they_scale_in_16_bit() -> None:
+    """From 0.2.0 to 0.4.5 a norm goes back to 16 bits before the trained weight, since 0.4.6 behind it (for Gemma 2).
+
+    Two norms a layer and the last one, of 4,096 tokens; Lightning-AI/lightning-thunder PR #940 prints the peak.
+    """
+
+    def peaks(version: str) -> tuple[int, float]:
+        train = {
+            "framework": "litgpt", "framework_version": version, "method": "full", "precision": "bf16",
+            "optimizer_impl": "fused", "attention": "sdpa", "loss": "standard", "loss_upcast": False,
+            "checkpointing": "none", "gradient_accumulation_steps": 1, "micro_batch_size": 1, "sequence_length": 4096,
+            "fsdp": "shard-grad-op", "fsdp_version": 2, "reshard_after_forward": False,
+        }  # fmt: skip
+        found = estimate({"model": LLAMA_2, "task": "train", "gpu": "H100-80GB", "num_gpus": 8, "train": train})
+        phase = next(phase for phase in found.phases if phase.name == "forward end")
+        saved = sum(node.bytes for node in phase.components.children if node.name == "activations")
+        return saved, found.quantities["peak_allocated"].expected
+
+    (old, printed), (new, _) = peaks("litgpt 0.3.1"), peaks("litgpt 0.4.6")
+    assert new - old == (2 * 32 + 1) * (4096 * 4096 * 2 + 4096 * 4)  # and the fp32 copy of the weight
+    assert printed == pytest.approx(47.45 * GB, rel=0.005)
+    assert peaks("litgpt 0.4.5")[0] == old
+    assert peaks("torch 2.1.0")[0] == new  # lit-gpt of 2023

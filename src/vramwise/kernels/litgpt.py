@@ -3,7 +3,8 @@
 litgpt 0.5.13 litgpt/model.py and litgpt/lora.py, the same since lit-gpt of October 2023 in what they keep:
 
     qkv         one product for queries, keys and values, of which all three are views, so that all of it stays
-    norms       root mean squares on an fp32 copy, times the fp32 weight (Gemma's: 1 + weight)
+    norms       root mean squares on an fp32 copy, times the fp32 weight (Gemma's: 1 + weight); from 0.2.0 to 0.4.5
+                the weight's own dtype
     rotations   by fp32 tables, joined with the rest of each head, which is a copy also where there is no rest
     attention   keys and values copied to every head of queries, SDPA, causal without a mask
     MLPs        an activation is one kernel of torch, and runs where its result is read
@@ -274,6 +275,15 @@ def norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     return tape.to(tape.mul(tape.mul(wide, scale), tape.to(weight, "fp32")), x.dtype)
 
 
+def narrow_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
+    """`RMSNorm` until 0.4.5: what the weight scales, and so what its gradient needs, is in 16 bits again."""
+    tape, weight = run.tape, run.parameters_of(op)[0]
+    wide = tape.to(x, "fp32")
+    scale = tape.unary("rsqrt", tape.scale(tape.reduce("mean", tape.mul(wide, wide)), "add_scalar"))
+    weight = tape.scale(weight, "add_scalar") if op.style == "gemma" else weight
+    return tape.mul(tape.to(tape.mul(wide, scale), x.dtype), weight)
+
+
 def rotation(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
     """`apply_rope` and `torch.cat`; the tables are the model's own buffers, made before the run."""
     width, tape = op.rotary_dim, run.tape
@@ -388,6 +398,7 @@ RECORD = Kernels(
         Override(QueryKeyValue, query_key_value, LAYERS, fact="layers", rewrite=with_one_product),
         Override(GateAndUp, gate_and_up, LAYERS, fact="layers", rewrite=with_gate_and_up),
         Override(Linear, linear, LAYERS, fact="layers"),
+        Override(RmsNorm, narrow_norm, LAYERS, fact="narrow_norms"),
         Override(RmsNorm, norm, LAYERS, fact="layers"),
         Override(Rotary, rotation, LAYERS, fact="layers"),
         Override(Attention, attention, LAYERS, fact="repeated_heads"),
