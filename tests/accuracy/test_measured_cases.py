@@ -23,6 +23,7 @@ COUNTS = {
     "serving-logs.jsonl": (89, 378),
     "training.jsonl": (435, 490),
     "training-fms.jsonl": (200, 332),
+    "training-unseen.jsonl": (47, 91),
     "training-frameworks.jsonl": (81, 81),
     "training-threads.jsonl": (86, 89),
     "training-2026.jsonl": (149, 301),

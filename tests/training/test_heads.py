@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from test_replay import job
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from vramwise.models import describe
