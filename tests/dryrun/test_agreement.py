@@ -20,11 +20,8 @@ OPEN = {
     "microsoft/Phi-3-mini-4k-instruct": {"forward"},
     # attention's weights of the layer before, which the model's frame holds in the outputs of that layer
     "EleutherAI/gpt-j-6b": {"forward"},
-    # what a masked language model's head receives, which the model's frame names until it returns
-    "albert/albert-base-v1": {"forward"},
-    # the same, and a first step that was not found yet
-    "google-bert/bert-base-uncased": {"forward", "first step"},
     # not found yet
+    "google-bert/bert-base-uncased": {"first step"},
     "bigscience/bloom-560m": {"backward: layers"},
 }
 """Moments in which the two are known to differ, by model, and why (docs/dry-run.md)."""

@@ -17,7 +17,9 @@ def is_head(run: BlockRun) -> bool:
 
 def output_modules(run: BlockRun) -> frozenset[str]:
     """Modules of the output layer: those of the head that are no norm."""
-    return frozenset(node.module for node in run.nodes if "norm" not in node.module and "ln_f" not in node.module)
+    return frozenset(
+        node.module for node in run.nodes if "norm" not in node.module.lower() and "ln_f" not in node.module
+    )
 
 
 def outputs_held(run: BlockRun, loss: BlockRun | None) -> list[Storage]:
