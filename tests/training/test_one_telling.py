@@ -29,6 +29,8 @@ OPEN = {
     "tt389-7b-sgd-init": {"backward: head"},
 }
 """Moments of measured cases in which the two tellings are known to differ."""
+SHARES = 12
+"""Of the measured cases: which of them are replayed is known once a job stands, too long for collecting."""
 
 
 class Sum(Memory):
@@ -123,12 +125,22 @@ def whole_weights() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield case["id"], case["scenario"]
 
 
-@pytest.mark.parametrize("case", [*whole_weights()], ids=lambda case: str(case[0]))
-def test_measured_cases(case: tuple[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = job(case[1])
+def is_compared(asked: Job) -> bool:
+    """Whether the replay plays what the case ran, and its gradients are those that the sums know."""
     rank = asked.ranks[0]
     compute = execution(asked.train, asked.model)
     narrow = compute.lora is not None and compute.lora.dtype != asked.train.lora_dtype  # a kernel's own gradients
-    if not is_replayed(asked.train, rank) or not runs_one_by_one(shape_of(asked), asked.model, asked.train) or narrow:
-        pytest.skip("not replayed")
-    assert apart(case[1], monkeypatch).keys() == OPEN.get(case[0], set())
+    replayed = is_replayed(asked.train, rank) and runs_one_by_one(shape_of(asked), asked.model, asked.train)
+    return replayed and not narrow
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_measured_cases(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are replayed: 165 of 557 in all, a third of each share and never less than a fifth."""
+    cases = [*whole_weights()][share::SHARES]
+    compared = {case: scenario for case, scenario in cases if is_compared(job(scenario))}
+    assert len(compared) > len(cases) / 5
+    found = {case: set(apart(scenario, monkeypatch)) for case, scenario in compared.items()}
+    assert {case: names for case, names in found.items() if names} == {
+        case: names for case, names in OPEN.items() if case in compared
+    }
