@@ -78,13 +78,11 @@ def test_an_answer_that_was_there_is_kept_when_the_new_one_fails(files):
 
 
 def test_a_closed_stdout_is_no_traceback(files):
-    command = 'exec "$0" -m vramwise schema >&-'
+    command = 'ulimit -t 10; exec "$0" -m vramwise schema >&-'
     import subprocess
     import sys
 
-    done = subprocess.run(
-        ["sh", "-c", command, sys.executable], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run(["sh", "-c", command, sys.executable], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     assert done.stderr.count("\n") <= 1
 
