@@ -231,8 +231,37 @@ def _taken(name: str, match: Match) -> str | None:
     return None if exact and short == name else f'"{clipped(name)}" taken as {match.spelling}'
 
 
+_GGUF = re.compile(
+    r"(?P<base>.+?)(?:-qat)?(?:-(?P<type>I?Q\d\w*|BF16|F16|F32))?(?:-i1)?-GGUF(?::(?P<pick>[\w-]+))?", re.IGNORECASE
+)
+_USUAL_FILE_TYPE = "Q4_K_M"  # what llama.cpp's -hf and Ollama take where nothing is said
+
+
+def in_gguf(name: str) -> tuple[str, str] | None:
+    """The known model whose GGUF files a repository of that name holds, and their type; None for any other name.
+
+    `bartowski/google_gemma-3-4b-it-GGUF` writes the organisation of the model before an underscore.
+    """
+    match = _GGUF.fullmatch(name)
+    if match is None:
+        return None
+    base = match["base"]
+    short = base.rpartition("/")[2]
+    for spelling in (base, short, short.partition("_")[2]):
+        found = written_behind_organisation(spelling.rpartition("/")[2]) if spelling else ()
+        if found:
+            return found[0][1], (match["pick"] or match["type"] or _USUAL_FILE_TYPE).upper()
+    return None
+
+
 def unknown(name: str, hint: str) -> SourceError:
     """The error for a name that nothing answers to."""
+    of_gguf = in_gguf(name)
+    if of_gguf is not None:
+        base, file_type = of_gguf
+        return SourceError(
+            f'"{clipped(name)}" holds GGUF files: say {base} with engine llama.cpp and gguf_quant {file_type}  ({hint})'
+        )
     close = near(name)
     meant = f": did you mean {', '.join(close)}?" if close else ""
     return SourceError(f'unknown model "{clipped(name)}"{meant}  ({hint})')

@@ -166,4 +166,5 @@ def _guessed(asked: Reference, problem: SourceError) -> ModelSource | SourceErro
     if known(asked.name) is not None:  # with a revision, a pick or another source
         return SourceError(f"{asked.name}: {problem}; without @REVISION, :PICK and source the catalog answers")
     where = "in neither the catalog nor a cache, and " if isinstance(problem, Unreachable) else ""
-    return unknown(asked.name, f"{where}{problem}; {HINT}")
+    name = asked.name if asked.pick is None else f"{asked.name}:{asked.pick}"
+    return unknown(name, f"{where}{problem}; {HINT}")

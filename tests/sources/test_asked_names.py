@@ -1,0 +1,120 @@
+"""Names that people ask for, without a network: weights by the published counts, or one line that says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from vramwise import estimate
+from vramwise.errors import SourceError
+from vramwise.sources import resolve
+
+# Parameters as published: exact where a table counts them, else as rounded as a name or a model card says them.
+EXACT = {
+    "LiquidAI/LFM2-350M": 354_483_968,
+    "LiquidAI/LFM2-700M": 742_489_344,
+    "LiquidAI/LFM2.5-1.2B-Instruct": 1_170_340_608,
+    "LiquidAI/LFM2-8B-A1B": 8_339_929_856,
+    "OpenGVLab/InternVL3-1B": 938_193_024,
+    "OpenGVLab/InternVL3-14B-hf": 15_117_256_704,
+    "OpenGVLab/InternVL3_5-8B": 8_528_318_464,
+    "OpenGVLab/InternVL3_5-4B-Instruct": 4_732_489_216,
+    "nvidia/Nemotron-H-4B-Instruct-128K": 4_489_223_040,
+    "nvidia/Nemotron-H-8B-Base-8K": 8_100_852_736,
+    "nvidia/NVIDIA-Nemotron-Nano-9B-v2": 8_888_227_328,
+    "tiiuae/Falcon-H1-0.5B-Instruct": 521_411_104,
+}
+ROUNDED = {
+    "allenai/Olmo-3-7B-Think": 7.3e9,
+    "allenai/Olmo-3-32B-Think": 32.2e9,
+    "answerdotai/ModernBERT-base": 149e6,
+    "answerdotai/ModernBERT-large": 395e6,
+    "google-t5/t5-11b": 11.3e9,
+    "google/gemma-3n-E4B-it": 7.85e9,
+    "google/gemma-3n-E2B-it": 5.44e9,
+    "mistralai/Ministral-3-8B-Reasoning-2512": 8.9e9,
+    "mistralai/Ministral-3-14B-Reasoning-2512": 14e9,
+    "nvidia/NVIDIA-Nemotron-Nano-12B-v2": 12.3e9,
+    "openai/whisper-base": 74e6,
+    "openai/whisper-large-v2": 1550e6,
+    "openai/whisper-large-v3-turbo": 809e6,
+    "openai/whisper-medium": 769e6,
+    "openai/whisper-small": 244e6,
+    "Qwen/Qwen3-Reranker-4B": 4.02e9,
+    "swiss-ai/Apertus-8B-2509": 8.05e9,
+    "zai-org/GLM-4.6": 355e9,
+    "zai-org/GLM-4.7": 355e9,
+}
+
+
+@pytest.mark.parametrize(("name", "published"), EXACT.items())
+def test_parameters_are_the_published_ones(name: str, published: int) -> None:
+    assert estimate(name, task="load", gpu="h100").quantities["params"].expected == published
+
+
+@pytest.mark.parametrize(("name", "published"), ROUNDED.items())
+def test_parameters_are_near_the_published_size(name: str, published: float) -> None:
+    assert estimate(name, task="load", gpu="h100").quantities["params"].expected == pytest.approx(published, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "file_gib"),
+    [("mistralai/Ministral-3-8B-Instruct-2512", 9.70), ("mistralai/Ministral-3-14B-Instruct-2512", 14.65)],
+)
+def test_weights_are_as_large_as_their_fp8_file(name: str, file_gib: float) -> None:
+    """Sizes of files: kaito's model_catalog.yaml."""
+    weights = estimate(name, task="load", gpu="h100").quantities["weights"].expected
+    assert weights == pytest.approx(file_gib * 2**30, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("nvidia/Qwen3-8B-NVFP4", 4_717_851_648),
+        ("nvidia/Qwen3-14B-NVFP4", 8_162_278_400),
+        ("nvidia/Qwen3-32B-NVFP4", 17_159_312_384),
+        ("nvidia/Qwen3-30B-A3B-NVFP4", 15_583_623_168),
+    ],
+)
+def test_four_bits_lie_where_the_published_numbers_say(name: str, stored: int) -> None:
+    """What the hub counts: packed pairs as one number each, everything else as it is."""
+    found = estimate(name, task="load", gpu="h100").quantities
+    parameters, weights = found["params"].expected, found["weights"].expected
+    quantized = (2 * parameters - weights) / (2 - 0.5 - 1 / 16)
+    assert parameters - quantized / 2 == pytest.approx(stored, rel=0.001)
+
+
+@pytest.mark.parametrize("name", ["nvidia/DeepSeek-V3.1-NVFP4", "nvidia/Qwen3-235B-A22B-NVFP4", "nvidia/GLM-5-NVFP4"])
+def test_nvfp4_is_four_bits_where_only_the_file_beside_the_config_says_so(name: str) -> None:
+    found = estimate(name, task="load", gpu="h100").quantities
+    assert 0.5625 < found["weights"].expected / found["params"].expected < 0.65
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "bartowski/Qwen2.5-32B-Instruct-GGUF",
+            "Qwen/Qwen2.5-32B-Instruct with engine llama.cpp and gguf_quant Q4_K_M",
+        ),
+        ("unsloth/Qwen3-8B-GGUF:Q5_K_M", "Qwen/Qwen3-8B with engine llama.cpp and gguf_quant Q5_K_M"),
+        ("unsloth/Llama-3.3-70B-Instruct-GGUF", "meta-llama/Llama-3.3-70B-Instruct with engine llama.cpp"),
+        ("google/gemma-3-27b-it-qat-q4_0-gguf", "google/gemma-3-27b-it with engine llama.cpp and gguf_quant Q4_0"),
+        ("bartowski/google_gemma-3-4b-it-GGUF", "google/gemma-3-4b-it with engine llama.cpp"),
+    ],
+)
+def test_a_repository_of_gguf_files_says_what_to_ask(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SourceError, match="holds GGUF files") as error:
+        resolve(name)
+    assert said in str(error.value)
+
+
+def test_what_it_says_to_ask_is_answered() -> None:
+    serve = {"engine": "llama.cpp", "gguf_quant": "Q4_0"}
+    scenario = {"model": "google/gemma-3-27b-it", "task": "serve", "gpu": "h100", "serve": serve}
+    assert estimate(scenario).quantities["weights"].expected < 18e9
+
+
+def test_a_pipeline_in_the_layout_of_its_own_code_is_the_converted_one() -> None:
+    """Diffusers' convert_wan_to_diffusers.py writes Wan2.2-T2V-A14B-Diffusers from Wan2.2-T2V-A14B."""
+    assert resolve("Wan-AI/Wan2.2-T2V-A14B").config == resolve("Wan-AI/Wan2.2-T2V-A14B-Diffusers").config
