@@ -50,6 +50,18 @@ def test_what_was_said_of_sharing_stays(page: Any, address: str, stated: str) ->
     assert "tensor_parallel_size" not in counted(page, "2")
 
 
+@pytest.mark.parametrize("elsewhere", ["serve.max_num_seqs=32", "serve.engine=sglang"])  # the second has other fields
+def test_a_count_that_is_being_typed_stays_when_an_answer_comes(page: Any, address: str, elsewhere: str) -> None:
+    shown(page, address, SERVING)
+    page.fill("#num_gpus", "2")
+    page.evaluate(f"location.hash = location.hash + '&{elsewhere}'")
+    page.wait_for_function("() => document.querySelector('#num_gpus').value === '2'")
+    page.wait_for_selector(".ready .headline")
+    page.wait_for_timeout(300)
+    page.press("#num_gpus", "Enter")
+    page.wait_for_function("() => location.hash.includes('num_gpus=2')")
+
+
 def test_a_chip_of_apple_is_asked_about_an_engine_that_runs_there(page: Any, address: str) -> None:
     shown(page, address, "#model=qwen3-8b&task=serve&gpu=rtx-4090")
     page.fill("#gpu", "m3-max")

@@ -33,6 +33,7 @@ const APPLE = /^(apple\b|m\d\b)/i;
 let known = null;
 let parts = null;
 let made = "";
+let replacing = false;
 let lastModels = [];
 let resolvedNow = {};
 let restOpen = matchMedia("(min-width: 901px)").matches;
@@ -61,14 +62,17 @@ export function showQuestion(scenario, resolved, error) {
   const main = five(scenario);
   const shape = topics(known.keys, known.owners, scenario, resolvedNow, new Set(main));
   const signature = JSON.stringify([main, [...shape], document.documentElement.lang]);
+  const typed = parts && document.activeElement === parts.count ? parts.count.value : null;
   if (signature !== made) {
     made = signature;
+    replacing = true; // a field that is replaced loses the focus too
     build(scenario, main, shape);
+    replacing = false;
   }
   for (const goal of Object.keys(GOALS)) byId(`goal-${goal}`).checked = goalOf(scenario) === goal;
   parts.model.show(typeof scenario.model === "string" ? scenario.model : t("question.own_config"));
   parts.gpu.show(scenario.gpu ?? "");
-  parts.count.value = String(scenario.num_gpus ?? 1);
+  parts.count.value = typed ?? String(scenario.num_gpus ?? 1);
   for (const one of parts.controls) one.show(scenario, resolvedNow, error);
   const facts = lastModels.find((one) => one.id === scenario.model || one.aliases.includes(scenario.model));
   parts.modelFacts.textContent = facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "";
@@ -82,10 +86,8 @@ function build(scenario, main, shape) {
   const gpu = combobox({ id: "gpu", label: t("question.gpu"), placeholder: t("question.gpu_hint"), find: findCards,
     chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null, ...engineOn(value) })) });
   const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
-    onchange: () => {
-      const many = number.value === "1" || number.value === "" ? null : Number(number.value);
-      apply({ num_gpus: many, ...sharedBy(many) });
-    } });
+    onchange: () => counted(number), onblur: () => counted(number),
+    onkeydown: (event) => { if (event.key === "Enter") counted(number); } });
   const mainControls = main.map((path) => control(path));
   const opened = new Set([...byId("question").querySelectorAll("details[open]")].map((one) => one.dataset.topic));
   const more = [...shape].map(([topic, paths]) => folded(topic, paths, opened.has(topic)));
@@ -104,6 +106,13 @@ function build(scenario, main, shape) {
     h("details", { class: "rest", open: restOpen, ontoggle: (event) => { if (event.target.matches(".rest")) restOpen = event.target.open; } },
       h("summary", {}, t("question.all")), more.map((one) => one.box), isBrowser() ? tokenField() : null),
     h("button", { type: "button", class: "quiet reset", onclick: reset }, t("question.reset")));
+}
+
+/* A count that was typed while an answer came is still the one that is meant: it is taken from the field, once. */
+function counted(number) {
+  if (replacing) return;
+  const many = number.value === "1" || number.value === "" ? null : Number(number.value);
+  if (many !== (state.scenario.num_gpus ?? null)) apply({ num_gpus: many, ...sharedBy(many) });
 }
 
 /* Who counts several cards means all of them: the engine is told so, unless something else was said of how they share. */
