@@ -118,3 +118,10 @@ def test_what_it_says_to_ask_is_answered() -> None:
 def test_a_pipeline_in_the_layout_of_its_own_code_is_the_converted_one() -> None:
     """Diffusers' convert_wan_to_diffusers.py writes Wan2.2-T2V-A14B-Diffusers from Wan2.2-T2V-A14B."""
     assert resolve("Wan-AI/Wan2.2-T2V-A14B").config == resolve("Wan-AI/Wan2.2-T2V-A14B-Diffusers").config
+
+
+def test_a_format_that_only_the_name_says_is_not_taken_for_16_bits_in_silence() -> None:
+    note = resolve("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8").note or ""
+    assert note.startswith("the name says FP8, but")
+    assert "counted in 16 bits" in note
+    assert "counted in 16 bits" not in (resolve("nvidia/Qwen3-8B-NVFP4").note or "")

@@ -269,8 +269,6 @@ def unknown(name: str, hint: str) -> SourceError:
 
 def _quantized(name: str) -> ModelSource | None:
     """A name that is a known model's with the format of its weights behind it, whoever published it."""
-    from vramwise.sources.known_names import base_of
-
     found = base_of(name)
     if found is None:
         return None
@@ -298,4 +296,14 @@ def _of_that_size(name: str) -> ModelSource | None:
 def _from_catalog(model_id: str, spelling: str) -> ModelSource:
     found = entry(model_id)
     note = f"{spelling}: sizes of {found.like}, the same architecture" if found.like else None
+    stored = _STORED_AS.search(spelling)
+    if stored is not None and "quantization_config" not in found.hyperparameters:
+        note = (
+            f"the name says {stored[1]}, but what is known of {spelling} says no format: its weights are counted in 16 "
+            "bits, which is too much; name its folder or config.json, with hf_quant_config.json beside it"
+        )
     return ModelSource(spelling, found.hyperparameters, f"catalog: {found.source}", note)
+
+
+_STORED_AS = re.compile(r"-(FP8|NVFP4|MXFP4|FP4|AWQ|GPTQ)(?:-|$)", re.IGNORECASE)
+"""What names say of their weights' format."""
