@@ -450,6 +450,17 @@ def test_a_file_that_is_nobodys_is_read_as_it_was(tmp_path, monkeypatch, capsys)
     assert "unknown model" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("before", [(), ("--gpu", "l40s")])
+def test_a_quoted_command_line_is_a_command_line(before, capsys):
+    command = "vllm serve Qwen/Qwen3-8B --max-model-len 8192"
+    assert estimate(capsys, *before, command, "--json") == estimate(capsys, *before, "--json", "--", *command.split())
+
+
+def test_a_text_with_blanks_that_starts_nothing_is_a_name(capsys):
+    assert main(["estimate", "it's a model"]) == 4
+    assert 'unknown model "it\'s a model"' in capsys.readouterr().err
+
+
 def test_a_command_of_nobody_gets_the_training_tools_named_too(capsys):
     assert main(["estimate", "--", "foo", "bar"]) == 2
     said = capsys.readouterr().err

@@ -41,8 +41,9 @@ def _columns() -> int:
 class CommandParser(argparse.ArgumentParser):
     """The parser of one command. Flags are never abbreviated, so that a new flag cannot change an old call.
 
-    `takes_command`: the words after `--`, where there are several, are another program's command line and become
-    `engine_command`. `takes_files`: words that stand apart between flags are further `files`.
+    `takes_command`: the words after `--`, where there are several, or a quoted text that starts a program, are another
+    program's command line and become `engine_command`. `takes_files`: words that stand apart between flags are further
+    `files`.
     `brief`: the flags by heading, and examples, that `--help` shows; `--help all` has every flag.
     """
 
@@ -62,6 +63,8 @@ class CommandParser(argparse.ArgumentParser):
             words = split_words(arguments[cut + 1 :])
             if len(words) > 1:
                 arguments, command = arguments[:cut], words
+        elif self.takes_command:
+            arguments, command = self._apart_from_quoted(arguments)
         self._refuse_unknown_flags(arguments)
         parsed, left_over = self.parse_known_args(arguments)
         if self.takes_files:
@@ -75,6 +78,19 @@ class CommandParser(argparse.ArgumentParser):
         if self.takes_command:
             parsed.engine_command = command
         return parsed
+
+    def _apart_from_quoted(self, arguments: Sequence[str]) -> tuple[Sequence[str], list[str]]:
+        """The arguments without a quoted command line ("vllm serve …"), and the words of that."""
+        before = None
+        for place, argument in enumerate(arguments):
+            is_value = before is not None and before.nargs != 0
+            if " " in argument and not is_value and not argument.startswith("-"):
+                from vramwise.interop.launch import names_a_program
+
+                if names_a_program(argument.split()):
+                    return [*arguments[:place], *arguments[place + 1 :]], split_words([argument])
+            before = self._option_string_actions.get(argument)
+        return arguments, []
 
     def _help_in_brief(self, arguments: Sequence[str]) -> None:
         """Leave after the brief help, or after all of it, where that is asked for."""
