@@ -208,7 +208,10 @@ def test_llama4(size: tuple[int, int]) -> None:
         SimpleNamespace(), (int(best[0]) // 336, int(best[1]) // 336), 144
     )  # fmt: skip
     vision = {"image_size": 336, "patch_size": 14, "pixel_shuffle_ratio": 0.5}
-    assert own({"model_type": "llama4", "vision_config": vision}, width, height).tokens == text.count("<|")
+    found = own({"model_type": "llama4", "vision_config": vision}, width, height)
+    assert found.tokens == text.count("<|")
+    # Llama4VisionModel.num_patches: (336 // 14)² and a class token, of every tile
+    assert found.patches == (24 * 24 + 1) * found.tiles
 
 
 @many

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,15 @@ from hypothesis import strategies as st
 
 from vramwise.models import describe
 from vramwise.models.autograd import axis, evaluate, with_rounded_axes
-from vramwise.models.autograd.size import Dim, exact_quotient, product, total
+from vramwise.models.autograd.size import (
+    Dim,
+    behind_chunks_of,
+    chunks_of,
+    exact_quotient,
+    product,
+    total,
+    whole_chunks_of,
+)  # fmt: skip
 from vramwise.models.execution import Execution
 from vramwise.models.step import record_forward
 
@@ -75,3 +85,20 @@ def test_more_tokens_never_keep_less(batch: int, sequence: int) -> None:
     )
     assert here < longer
     assert here < wider
+
+
+@given(st.integers(1, 200), st.integers(2, 64))
+def test_chunks_of_an_axis_are_those_of_its_length(length: int, chunk: int) -> None:
+    at = with_rounded_axes(sequence=length)
+    for of, meant in (
+        (chunks_of, -(-length // chunk)), (whole_chunks_of, length // chunk), (behind_chunks_of, length % chunk),
+    ):  # fmt: skip
+        assert evaluate(of(SEQUENCE, chunk), at) == meant
+        assert of(length, chunk) == meant
+
+
+@pytest.mark.parametrize("of", [chunks_of, whole_chunks_of, behind_chunks_of])
+@pytest.mark.parametrize("dim", [2 * SEQUENCE, BATCH * SEQUENCE])
+def test_only_an_axis_has_chunks(of: Callable[[Dim, int], Dim], dim: Dim) -> None:
+    with pytest.raises(ArithmeticError, match="is not a single axis"):
+        of(dim, 16)
