@@ -268,20 +268,23 @@ def _with_adapter(run: Lowering, weight: Parameter, x: Tensor, result: Tensor) -
 
 def norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     """`RMSNorm`."""
-    tape, weight = run.tape, run.parameters_of(op)[0]
-    wide = tape.to(x, "fp32")
-    scale = tape.unary("rsqrt", tape.scale(tape.reduce("mean", tape.mul(wide, wide)), "add_scalar"))
-    weight = tape.scale(weight, "add_scalar") if op.style == "gemma" else weight
-    return tape.to(tape.mul(tape.mul(wide, scale), tape.to(weight, "fp32")), x.dtype)
+    wide, weight = _normed(run, op, x)
+    return run.tape.to(run.tape.mul(wide, run.tape.to(weight, "fp32")), x.dtype)
 
 
 def narrow_norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:
     """`RMSNorm` until 0.4.5: what the weight scales, and so what its gradient needs, is in 16 bits again."""
+    wide, weight = _normed(run, op, x)
+    return run.tape.mul(run.tape.to(wide, x.dtype), weight)
+
+
+def _normed(run: Lowering, op: RmsNorm, x: Tensor) -> tuple[Tensor, Tensor]:
+    """`x` over its root mean square in fp32, and what scales it."""
     tape, weight = run.tape, run.parameters_of(op)[0]
     wide = tape.to(x, "fp32")
     scale = tape.unary("rsqrt", tape.scale(tape.reduce("mean", tape.mul(wide, wide)), "add_scalar"))
     weight = tape.scale(weight, "add_scalar") if op.style == "gemma" else weight
-    return tape.mul(tape.to(tape.mul(wide, scale), x.dtype), weight)
+    return tape.mul(wide, scale), weight
 
 
 def rotation(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:

@@ -115,7 +115,7 @@ def _is_listed(model_type: str) -> bool:
 def class_tensors(config: Mapping[str, object]) -> ClassTensors | None:
     """The parameters of the class that transformers has for `config`; None when it has none that can be built.
 
-    The code that a checkpoint brings along is never run and nothing is fetched (`untrusted_config`).
+    The code that a checkpoint brings along is never run and nothing is fetched (`without_code`, `no_network`).
     """
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or not has_transformers() or not _is_listed(model_type):

@@ -1,7 +1,5 @@
 """Names that the catalog answers to: as they stand in it, as people write them, and with a quantization behind them.
 
-Names of quantized checkpoints: `Qwen2.5-7B-Instruct-AWQ` is Qwen2.5-7B-Instruct with 4-bit weights.
-
 Names as people write them: "llama 3.1 8b", "qwen2.5 7b instruct", "deepseek v3".
 """
 
@@ -9,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 
@@ -17,45 +14,6 @@ from vramwise.errors import SourceError, clipped, nearest
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
-
-_W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
-_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
-
-# Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
-_ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
-    (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
-    (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
-    (
-        r"gptq(?:-int4|-4bit)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
-        {"quant_method": "gptq", "bits": 4, "group_size": 128},
-    ),
-    (r"fp8-dynamic", "fp8 weights with a scale a row", {"quant_method": "fbgemm_fp8"}),
-    (r"fp8", "fp8 weights", {"quant_method": "fp8"}),
-    (r"quantized\.w8a8|w8a8", "8-bit weights", _W8A8),
-    (r"(?:unsloth-)?bnb-4bit", "nf4 weights, doubly quantized", _NF4),
-)  # fmt: skip
-_NAME = re.compile(
-    r"(?P<base>.+)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",
-    re.IGNORECASE,
-)
-
-
-_MLX = re.compile(r"(?:mlx-community/(?P<a>.+?)|(?P<b>.+)-mlx)-(?P<bits>[234568])-?bit", re.IGNORECASE)
-"""What mlx-lm wrote: names of its own organization, and those that end in mlx-4bit; groups of 64 are its default."""
-
-
-def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
-    """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
-    own = _MLX.fullmatch(name)
-    if own is not None:
-        bits = int(own["bits"])
-        return own["a"] or own["b"], f"{bits}-bit MLX weights in groups of 64", {"group_size": 64, "bits": bits}
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    index = next(i for i in range(len(_ENDINGS)) if match[f"n{i}"] is not None)
-    return match["base"], _ENDINGS[index][1], dict(_ENDINGS[index][2])
-
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})
@@ -183,6 +141,7 @@ def _rank(name: tuple[str, str]) -> tuple[bool, int, tuple[float, ...], float, b
 
 HINT = "vramwise models lists all; a folder or config.json also works"
 _LISTED = 6
+_FORMATS_IN_NAMES = frozenset({"FP8", "NVFP4", "MXFP4", "FP4", "AWQ", "GPTQ"})
 
 
 @lru_cache(maxsize=512)
@@ -231,31 +190,10 @@ def _taken(name: str, match: Match) -> str | None:
     return None if exact and short == name else f'"{clipped(name)}" taken as {match.spelling}'
 
 
-_GGUF = re.compile(
-    r"(?P<base>.+?)(?:-qat)?(?:-(?P<type>I?Q\d\w*|BF16|F16|F32))?(?:-i1)?-GGUF(?::(?P<pick>[\w-]+))?", re.IGNORECASE
-)
-_USUAL_FILE_TYPE = "Q4_K_M"  # what llama.cpp's -hf and Ollama take where nothing is said
-
-
-def in_gguf(name: str) -> tuple[str, str] | None:
-    """The known model whose GGUF files a repository of that name holds, and their type; None for any other name.
-
-    `bartowski/google_gemma-3-4b-it-GGUF` writes the organisation of the model before an underscore.
-    """
-    match = _GGUF.fullmatch(name)
-    if match is None:
-        return None
-    base = match["base"]
-    short = base.rpartition("/")[2]
-    for spelling in (base, short, short.partition("_")[2]):
-        found = written_behind_organisation(spelling.rpartition("/")[2]) if spelling else ()
-        if found:
-            return found[0][1], (match["pick"] or match["type"] or _USUAL_FILE_TYPE).upper()
-    return None
-
-
 def unknown(name: str, hint: str) -> SourceError:
     """The error for a name that nothing answers to."""
+    from vramwise.sources.quantized_names import in_gguf
+
     of_gguf = in_gguf(name)
     if of_gguf is not None:
         base, file_type = of_gguf
@@ -269,6 +207,8 @@ def unknown(name: str, hint: str) -> SourceError:
 
 def _quantized(name: str) -> ModelSource | None:
     """A name that is a known model's with the format of its weights behind it, whoever published it."""
+    from vramwise.sources.quantized_names import base_of
+
     found = base_of(name)
     if found is None:
         return None
@@ -296,14 +236,10 @@ def _of_that_size(name: str) -> ModelSource | None:
 def _from_catalog(model_id: str, spelling: str) -> ModelSource:
     found = entry(model_id)
     note = f"{spelling}: sizes of {found.like}, the same architecture" if found.like else None
-    stored = _STORED_AS.search(spelling)
+    stored = next((word for word in spelling.split("-")[1:] if word.upper() in _FORMATS_IN_NAMES), None)
     if stored is not None and "quantization_config" not in found.hyperparameters:
         note = (
-            f"the name says {stored[1]}, but what is known of {spelling} says no format: its weights are counted in 16 "
+            f"the name says {stored}, but what is known of {spelling} says no format: its weights are counted in 16 "
             "bits, which is too much; name its folder or config.json, with hf_quant_config.json beside it"
         )
     return ModelSource(spelling, found.hyperparameters, f"catalog: {found.source}", note)
-
-
-_STORED_AS = re.compile(r"-(FP8|NVFP4|MXFP4|FP4|AWQ|GPTQ)(?:-|$)", re.IGNORECASE)
-"""What names say of their weights' format."""

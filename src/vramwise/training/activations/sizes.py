@@ -31,6 +31,7 @@ from vramwise.training.activations.context_parallel import with_context_parallel
 from vramwise.training.activations.dequantization import with_dequantization
 from vramwise.training.activations.fp8 import adds_into_main_gradients, with_fp8_products
 from vramwise.training.activations.loss import logits_held, with_loss
+from vramwise.training.activations.rewriting import with_softmax_inputs
 from vramwise.training.activations.shared import Parts, parts_of_gradients, shared_streams
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.layout.sharding import local_model, with_sequence_parallel
@@ -251,8 +252,6 @@ def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> F
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
-        from vramwise.training.activations.rewriting import with_softmax_inputs
-
         forward = with_softmax_inputs(forward)
     forward = with_context_parallel(forward, train)
     if train.sequence_parallel:

@@ -1,0 +1,69 @@
+"""Names of quantized checkpoints (`Qwen2.5-7B-Instruct-AWQ` is Qwen2.5-7B-Instruct in 4 bits) and of GGUF files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from vramwise.sources.catalog import written_behind_organisation
+from vramwise.sources.picks import USUAL_QUANTIZATION
+
+_W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+
+# Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
+_ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
+    (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
+    (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
+    (
+        r"gptq(?:-int4|-4bit)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
+        {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    ),
+    (r"fp8-dynamic", "fp8 weights with a scale a row", {"quant_method": "fbgemm_fp8"}),
+    (r"fp8", "fp8 weights", {"quant_method": "fp8"}),
+    (r"quantized\.w8a8|w8a8", "8-bit weights", _W8A8),
+    (r"(?:unsloth-)?bnb-4bit", "nf4 weights, doubly quantized", _NF4),
+)  # fmt: skip
+_NAME = re.compile(
+    r"(?P<base>.+)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",
+    re.IGNORECASE,
+)
+
+
+_MLX = re.compile(r"(?:mlx-community/(?P<a>.+?)|(?P<b>.+)-mlx)-(?P<bits>[234568])-?bit", re.IGNORECASE)
+"""What mlx-lm wrote: names of its own organization, and those that end in mlx-4bit; groups of 64 are its default."""
+
+
+def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
+    """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
+    own = _MLX.fullmatch(name)
+    if own is not None:
+        bits = int(own["bits"])
+        return own["a"] or own["b"], f"{bits}-bit MLX weights in groups of 64", {"group_size": 64, "bits": bits}
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    index = next(i for i in range(len(_ENDINGS)) if match[f"n{i}"] is not None)
+    return match["base"], _ENDINGS[index][1], dict(_ENDINGS[index][2])
+
+
+_GGUF = re.compile(
+    r"(?P<base>.+?)(?:-qat)?(?:-(?P<type>I?Q\d\w*|BF16|F16|F32))?(?:-i1)?-GGUF(?::(?P<pick>[\w-]+))?", re.IGNORECASE
+)
+
+
+def in_gguf(name: str) -> tuple[str, str] | None:
+    """The known model whose GGUF files a repository of that name holds, and their type; None for any other name.
+
+    `bartowski/google_gemma-3-4b-it-GGUF` writes the organisation of the model before an underscore.
+    """
+    match = _GGUF.fullmatch(name)
+    if match is None:
+        return None
+    base = match["base"]
+    short = base.rpartition("/")[2]
+    for spelling in (base, short, short.partition("_")[2]):
+        found = written_behind_organisation(spelling.rpartition("/")[2]) if spelling else ()
+        if found:
+            return found[0][1], (match["pick"] or match["type"] or USUAL_QUANTIZATION).upper()
+    return None
