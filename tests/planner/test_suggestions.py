@@ -278,3 +278,28 @@ def test_fp8_runs_where_the_card_multiplies_in_it(gpu: str) -> None:
     verdict = estimate({"model": "gpt2", "task": "train", "gpu": gpu, "train": train}).verdict
     assert verdict is not None
     assert verdict.fits
+
+
+def test_leaner_steps_that_keep_the_method_come_before_another_method() -> None:
+    """A LoRA whose step is far too large for its card, and which fits there without another method or another card."""
+    scenario = Scenario.from_dict({
+        "model": LLAMA, "task": "train", "gpu": "rtx-4090",
+        "train": {"method": "lora", "micro_batch_size": 2, "sequence_length": 4096},
+    })  # fmt: skip
+    named = suggestions(scenario, estimate(scenario), estimate)
+    assert {"checkpointing": "full", "recompute": (), "loss": "fused-linear"} in [one.change.values for one in named]
+    assert all(one.fits for one in named)
+    sure = [one for one in named if one.verdict is not None and one.verdict.word == "fits"]
+    assert not {"method", "num_gpus"} & set(sure[0].change.values)
+    assert sum(one.change.rank == Cost.ANOTHER_METHOD for one in named) == 1
+
+
+def test_where_the_step_alone_is_too_large_more_gpus_are_named_with_leaner_steps() -> None:
+    """70 B in full, 4 × 8,192 tokens: whatever the states are shared over, the step alone is larger than a card."""
+    scenario = Scenario.from_dict({
+        "model": "meta-llama/Llama-3.1-70B", "task": "train", "gpu": "h100", "num_gpus": 8,
+        "train": {"micro_batch_size": 4, "sequence_length": 8192},
+    })  # fmt: skip
+    more = [one for one in suggestions(scenario, estimate(scenario), estimate) if "num_gpus" in one.change.values]
+    assert [one.fits for one in more] == [True]
+    assert more[0].change.values.items() >= {"micro_batch_size": 1, "loss": "fused-linear"}.items()

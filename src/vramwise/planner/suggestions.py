@@ -19,6 +19,8 @@ MOST_WITHOUT_A_FIT = 3
 MOST_ESTIMATES = 12
 LEAST_SAVING = 0.02  # of the need; a smaller one is no help
 
+_MILD = frozenset(rank for rank in Cost if rank < Cost.ANOTHER_METHOD)
+
 Estimate = Callable[[Scenario], Result]
 
 
@@ -99,7 +101,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
         return sorted(found, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     best = [item for item in found if _rank(item.verdict) < _rank(result.verdict)]
     if all(item.change.rank >= Cost.HOST_MEMORY for item in best):
-        best += _combined(asked, estimate)
+        best += _combined(asked, estimate, best)
     if not best:
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
         return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
@@ -151,13 +153,23 @@ def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
         yield suggestion
 
 
-def _combined(asked: Asked, estimate: Estimate) -> list[Suggestion]:
-    """The mildest combination that makes it fit, where the task has any."""
+def _combined(asked: Asked, estimate: Estimate, there: list[Suggestion]) -> list[Suggestion]:
+    """The mildest combinations that make it fit: of those that keep the method until one is sure; another method or
+    more GPUs once, and only where none is `there`."""
+    found: list[Suggestion] = []
+    taken = {one.change.rank for one in there}
     for change in _combinations_of(asked):
+        if change.rank in taken or not _may_fit(asked, change):
+            continue
         suggestion = _estimated(asked, change, estimate)
-        if suggestion is not None and _rank(suggestion.verdict) < _rank(asked.result.verdict):
-            return [suggestion]
-    return []
+        if suggestion is None or _rank(suggestion.verdict) >= _rank(asked.result.verdict):
+            continue
+        found.append(suggestion)
+        if change.rank >= Cost.ANOTHER_METHOD:
+            taken.add(change.rank)
+        elif _rank(suggestion.verdict) == 0:
+            taken |= _MILD
+    return found
 
 
 def _estimated(asked: Asked, change: Change, estimate: Estimate) -> Suggestion | None:

@@ -13,6 +13,7 @@ _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer tempora
 _OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
 _SHARED = _STATES | {"optimizer temporaries"}
 _FLOW = frozenset({"activations", "logits and loss"})
+_LOSSES_WITH_LOGITS = frozenset({"standard", "fused", "chunked"})
 _MOST_GPUS = 512
 _METHODS = {
     "full": (("lora", "adapters train, the model does not"), ("qlora", "adapters on a 4-bit base")),
@@ -50,18 +51,38 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
 def training_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once that people make together, mildest first, for where no single one is enough."""
     train, flow = asked.scenario.train, {"checkpointing": "full", "recompute": ()}
+    yield from _leaner_steps(asked)
     share = _sharding(asked) if _divides_layers(asked) else {}
     shared = f", {_named(share)}" if share and not _is_sharded(asked) else ""
     least = {**flow, "micro_batch_size": 1, "loss": "fused-linear"}
-    rank = Cost.ANOTHER_METHOD
-    yield Change(f"checkpointing full{shared}", {**flow, **share}, "slower steps", rank)
+    if shared:
+        yield Change(f"checkpointing full{shared}", {**flow, **share}, "slower steps", Cost.TIME)
     for method, _ in _METHODS.get(train.method, ()):
         values = _with_method(method) | share
         words = f"method {method}, checkpointing full{shared}"
-        yield Change(words, {**values, **flow}, "adapters; slower steps", rank)
+        yield Change(words, {**values, **flow}, "adapters; slower steps", Cost.ANOTHER_METHOD)
         if method == "qlora":
             words += ", micro_batch_size 1, loss fused-linear"
-            yield Change(words, {**values, **least}, "adapters; slower steps; Liger", rank)
+            yield Change(words, {**values, **least}, "adapters; slower steps; Liger", Cost.ANOTHER_METHOD)
+    yield from _leanest_on_more_gpus(asked, least)
+
+
+def _leaner_steps(asked: Asked) -> Iterator[Change]:
+    """What keeps the method and the GPUs: less is saved for backward, no logits, and then the smallest micro batch."""
+    settings, flow = asked.settings, _touched(asked, None)
+    parts: list[tuple[str, dict[str, object], str]] = []
+    if settings.get("checkpointing") != "full":
+        parts.append(("checkpointing full", {"checkpointing": "full", "recompute": ()}, "slower steps"))
+    if settings.get("loss") in _LOSSES_WITH_LOGITS:
+        parts.append(("loss fused-linear", {"loss": "fused-linear"}, "Liger or cut cross-entropy"))
+    if asked.scenario.train.micro_batch_size > 1:
+        parts.append(("micro_batch_size 1", {"micro_batch_size": 1}, "accumulate gradients"))
+    for many in range(2, len(parts) + 1):
+        together = parts[:many]
+        values = {key: value for _, more, _ in together for key, value in more.items()}
+        rank = Cost.SMALLER_STEPS if "micro_batch_size" in values else Cost.TIME
+        words, cost = ", ".join(one[0] for one in together), "; ".join(one[2] for one in together)
+        yield Change(words, values, cost, rank, flow)
 
 
 def _touched(asked: Asked, names: frozenset[str] | None) -> int | None:
@@ -130,7 +151,7 @@ def _of_precision(asked: Asked) -> Iterator[Change]:
 
 def _of_activations(asked: Asked) -> Iterator[Change]:
     settings, flow = asked.settings, _touched(asked, None)
-    if settings.get("loss") in ("standard", "fused", "chunked"):
+    if settings.get("loss") in _LOSSES_WITH_LOGITS:
         words, cost = "loss fused-linear", "needs Liger or cut cross-entropy"
         yield Change(words, {"loss": "fused-linear"}, cost, Cost.A_PACKAGE, flow)
     if settings.get("checkpointing") != "full":
@@ -208,15 +229,14 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
 
     `least`: what is no share and stays with checkpointing.
     """
-    train, present, peak, usable = asked.scenario.train, asked.scenario.num_gpus, asked.peak, asked.usable
-    if _framework(asked).sharding.shares == "nothing" or peak is None or usable is None or not asked.is_short:
+    parts = _shares(asked)
+    if parts is None:
         return
-    shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
-    shared *= present if _is_sharded(asked) else 1
-    rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
-    is_checkpointed = train.checkpointing == "full"
-    least = rest - (0 if is_checkpointed else sum(child.bytes for child in peak.children if child.name in _FLOW))
+    shared, rest, usable = parts
+    is_checkpointed = asked.scenario.train.checkpointing == "full"
+    least = rest - (0 if is_checkpointed else _touched_by_checkpointing(asked))
     flow: dict[str, object] = {"checkpointing": "full", "recompute": ()}
+    present = asked.scenario.num_gpus
     fewest = _fewest_gpus(2 * present, shared, least, usable)
     tried: list[tuple[int, dict[str, object]]] = [
         (fewest * times, {} if is_checkpointed else flow) for times in (1, 2, 4)
@@ -224,11 +244,41 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     if not is_checkpointed:
         tried.append((_fewest_gpus(2 * present, shared, rest, usable), {}))
     for many, more in sorted(tried, key=lambda one: (one[0], len(one[1]))):
-        if many > _MOST_GPUS:
-            continue
-        values = _sharding(asked, many) | {"num_gpus": many}
-        words = f"{many:,} GPUs, {_named(_sharding(asked, many))}" + (", checkpointing" if more else "")
-        yield Change(words, {**values, **more}, "more GPUs", Cost.MORE_GPUS, family="more GPUs")
+        if many <= _MOST_GPUS:
+            yield _on_more_gpus(asked, many, more, ", checkpointing" if more else "", "more GPUs")
+
+
+def _leanest_on_more_gpus(asked: Asked, least: dict[str, object]) -> Iterator[Change]:
+    """More GPUs whose steps are the leanest, for where the step alone is too large for any number of them."""
+    parts = _shares(asked)
+    if parts is None:
+        return
+    shared, _, usable = parts
+    fewest = _fewest_gpus(2 * asked.scenario.num_gpus, shared, 0, usable)
+    words = ", checkpointing, micro_batch_size 1, loss fused-linear"
+    for many in (fewest, 2 * fewest):
+        if many <= _MOST_GPUS:
+            yield _on_more_gpus(asked, many, least, words, "more GPUs; slower steps; Liger")
+
+
+def _on_more_gpus(asked: Asked, many: int, more: dict[str, object], words: str, cost: str) -> Change:
+    sharding = _sharding(asked, many)
+    values = {**sharding, "num_gpus": many, **more}
+    return Change(f"{many:,} GPUs, {_named(sharding)}{words}", values, cost, Cost.MORE_GPUS, family="more GPUs")
+
+
+def _shares(asked: Asked) -> tuple[int, int, int] | None:
+    """Bytes of the states that more GPUs would share, of the rest at the peak, and of a card; None where none may."""
+    peak, usable = asked.peak, asked.usable
+    if _framework(asked).sharding.shares == "nothing" or peak is None or usable is None or not asked.is_short:
+        return None
+    shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
+    rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
+    return shared * (asked.scenario.num_gpus if _is_sharded(asked) else 1), rest, usable
+
+
+def _touched_by_checkpointing(asked: Asked) -> int:
+    return sum(child.bytes for child in asked.peak.children if child.name in _FLOW) if asked.peak else 0
 
 
 def _fewest_gpus(count: int, shared: int, rest: int, usable: int) -> int:
