@@ -43,6 +43,7 @@ LEFT_OUT = TABLE.with_name("left_out.csv")
 OUTSIDE = 0.05  # beyond each end
 ALIKE = 0.2
 BORROWED = 2.0
+EITHER_WAY = ("vLLM weights, 16 or 32 bit", "vLLM weights, quantized")  # misses that have no side
 SPAN_THEIR_OWN = ("vLLM KV",)  # ends that both may be, of a first start and a later one: neither lies outside
 MOST_BELOW = 0.99  # of a positive size
 
@@ -57,7 +58,8 @@ KINDS: dict[str, tuple[str, ...]] = {
         for cell in TRAINING
     },
     "generation": ("training", "generation"),
-    "vLLM weights": ("vLLM weights",),
+    "vLLM weights, 16 or 32 bit": ("vLLM weights", "vLLM weights, 16 or 32 bit"),
+    "vLLM weights, quantized": ("vLLM weights", "vLLM weights, quantized"),
     "vLLM activation, V0": ("vLLM activation", "vLLM activation, V0"),
     "vLLM activation, V1": ("vLLM activation", "vLLM activation, V1"),
     "vLLM non-torch, V0": ("vLLM non-torch", "vLLM non-torch, V0"),
@@ -67,6 +69,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vLLM KV": ("vLLM KV",),
     "vLLM need": ("vLLM need",),
     "pooled KV": ("pooled KV",),
+    "llama.cpp weights": ("llama.cpp weights",),
     "llama.cpp buffers, replayed": ("llama.cpp buffers", "llama.cpp buffers, replayed"),
     "llama.cpp buffers, by formula": ("llama.cpp buffers", "llama.cpp buffers, by formula"),
 }
@@ -189,7 +192,8 @@ def reaches(scores: Sequence[Score]) -> dict[str, Reach]:
         for kind in KINDS[score.cell]:
             by_kind[kind][score.source].append(score.signed)
     known: dict[tuple[str, ...], Weighted] = {}
-    found = {cell: _ends(_mixed(kinds, by_kind, known)) for cell, kinds in KINDS.items()}
+    ends = {cell: _ends_alike if cell in EITHER_WAY else _ends for cell in KINDS}
+    found = {cell: ends[cell](_mixed(kinds, by_kind, known)) for cell, kinds in KINDS.items()}
     for cell in SPAN_THEIR_OWN:
         found[cell] = Reach(max(1.0, found[cell].below), max(1.0, found[cell].above))
     for cells in NO_NARROWER:
@@ -224,6 +228,12 @@ def _mixed(
 def _ends(weighted: Weighted) -> Reach:
     below, above = (_quantile([(max(0.0, sign * v), w) for v, w in weighted], 1 - OUTSIDE) for sign in (-1, 1))
     return Reach(round(below, 4), round(above, 4))
+
+
+def _ends_alike(weighted: Weighted) -> Reach:
+    """As far to one side as to the other: where the misses have no side, both ends learn from all of them."""
+    far = round(_quantile([(abs(v), w) for v, w in weighted], 1 - OUTSIDE), 4)
+    return Reach(far, far)
 
 
 def _quantile(weighted: Weighted, level: float) -> float:

@@ -61,24 +61,24 @@ def test_coverage_on_left_out_sources_never_falls(scores):
     assert {name: now.get(name, 0.0) for name in least if now.get(name, 0.0) < least[name]} == {}
 
 
-def _score(source: str, missed: float, cell: str = "vLLM weights") -> tool.Score:
+def _score(source: str, missed: float, cell: str = "vLLM need") -> tool.Score:
     return tool.Score(f"{source} {missed}", source, "vllm", "", "weights", cell, 100 + missed, 0, 100, 0, 0, 100, 100)
 
 
 def test_the_reach_is_the_largest_miss_but_a_twentieth_to_each_side():
     scores = [_score(f"source {n}", n) for n in range(-50, 51)]
-    assert tool.reaches(scores)["vLLM weights"] == Reach(0.46, 0.46)  # of 102, with the source that is not there yet
+    assert tool.reaches(scores)["vLLM need"] == Reach(0.46, 0.46)  # of 102, with the source that is not there yet
 
 
 def test_few_sources_reach_as_far_as_anything_seen():
     scores = [_score(f"source {n}", n) for n in (-3, -1, 0, 0, 2)]
-    assert tool.reaches(scores)["vLLM weights"] == Reach(0.03, 0.03)
+    assert tool.reaches(scores)["vLLM need"] == Reach(0.03, 0.03)
 
 
 def test_many_cases_of_one_source_do_not_outvote_the_others():
     alike = [_score("campaign", 0.0) for _ in range(1000)]
     others = [_score(f"source {n}", 20.0) for n in range(4)]
-    assert tool.reaches(alike + others)["vLLM weights"].above == 0.2
+    assert tool.reaches(alike + others)["vLLM need"].above == 0.2
 
 
 def test_a_cell_with_few_sources_borrows_from_its_kind():
@@ -88,8 +88,8 @@ def test_a_cell_with_few_sources_borrows_from_its_kind():
 
 
 def test_what_was_left_open_is_no_miss():
-    inside = tool.Score("a", "b", "vllm", "", "weights", "vLLM weights", 130, 0, 100, 0, 40, 100, 100)
-    beyond = tool.Score("a", "b", "vllm", "", "weights", "vLLM weights", 150, 0, 100, 0, 40, 100, 100)
+    inside = tool.Score("a", "b", "vllm", "", "weights", "vLLM need", 130, 0, 100, 0, 40, 100, 100)
+    beyond = tool.Score("a", "b", "vllm", "", "weights", "vLLM need", 150, 0, 100, 0, 40, 100, 100)
     assert inside.signed == 0.0
     assert beyond.signed == pytest.approx(0.3)  # 50² = 40² + 30²
     assert beyond.ends(Reach(0, 0.3)) == (100, pytest.approx(150))

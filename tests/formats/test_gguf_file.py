@@ -116,7 +116,9 @@ def test_an_estimate_takes_the_sizes_of_the_file(path):
     embedding = VOCABULARY * HIDDEN * 144 // 256
     assert sizes["weights"] == read_gguf(path).tensor_bytes
     assert sizes["weights_host"] == embedding
-    assert sizes["weights_gpu"] == sizes["weights"] - embedding
+    on_device = [tensor for tensor in read_gguf(path).tensors if tensor.name != "token_embd.weight"]
+    assert sizes["weights_gpu"] >= sizes["weights"] - embedding
+    assert sizes["weights_gpu"] <= sizes["weights"] - embedding + len(on_device) * (144 + 127)  # rows and beginnings
     assert any("file's header" in note for note in result.notes)
 
 

@@ -20,6 +20,7 @@ from vramwise.serving.llama_cpp.devices import HOST, layer_devices, split_points
 from vramwise.serving.llama_cpp.settings import Plan
 
 ROW_PADDING = 512
+ALIGNMENT_BYTES = 128
 _DEVICE = re.compile(r"CPU|[A-Za-z]+(?P<device>\d{1,3})")
 _RULE = re.compile(rf"(?P<pattern>\S+)=(?:{_DEVICE.pattern})")
 Rules = tuple[tuple[re.Pattern[str], int], ...]
@@ -107,7 +108,7 @@ def _pieces(model: Model, file_type: str, imatrix: bool, single: bool) -> tuple[
         name, layer, dimensions = tensor.name, tensor.layer, len(tensor.shape)
         matrix = layer is not None and typed.type.block_size > 1 and dimensions == 2
         unpacked = 2 * tensor.numel if matrix else 0
-        piece = Piece(name, layer, typed.bytes, _row_padding(typed), typed.bytes, unpacked, dimensions)
+        piece = Piece(name, layer, typed.bytes, _padding(typed), typed.bytes, unpacked, dimensions)
         key: object = index
         if not single and layer is not None:
             key = (layer, name.endswith("_exps"))
@@ -151,10 +152,15 @@ def _slot_sizes(model: Model, plan: Plan, pieces: tuple[Piece, ...], tied: bool)
     return tuple(sizes)
 
 
-def _row_padding(typed: TypedTensor) -> int:
-    """Quantized tensors end with a row of whole 512 weights (ggml-cuda MATRIX_ROW_PADDING)."""
+def _padding(typed: TypedTensor) -> int:
+    """What a tensor takes of a device's buffer beyond its bytes.
+
+    Quantized ones end with a row of whole 512 weights (ggml-cuda.cu MATRIX_ROW_PADDING), and the next one begins at
+    a multiple of 128 bytes (ggml_backend_cuda_buffer_type_get_alignment, ggml_tallocr_alloc).
+    """
     rest = typed.tensor.shape[-1] % ROW_PADDING if typed.type.block_size > 1 else 0
-    return (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
+    row = (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
+    return row + -(typed.bytes + row) % ALIGNMENT_BYTES
 
 
 def _on_gpu(piece: Piece, plan: Plan) -> bool:

@@ -11,6 +11,7 @@ from vramwise.records import record
 from vramwise.result import Node, Phase, Quantity
 from vramwise.serving.common.answer import context_node, interval
 from vramwise.serving.common.constants import constant
+from vramwise.serving.common.gguf.quantizer import file_tensors
 from vramwise.serving.llama_cpp.buffers import compute_node, device_name, host_node, output_node
 from vramwise.serving.llama_cpp.cache import CacheBytes, cache_bytes
 from vramwise.serving.llama_cpp.placement import Placement
@@ -153,13 +154,18 @@ class Terms:
             found["recurrent_state_bytes"] = Quantity.exact(self.cache.state_bytes)
         if self.custom:
             return found
-        found["weights"] = Quantity.exact(self.placed.file_bytes)
-        found["weights_gpu"] = Quantity.exact(self.placed.gpu_bytes)
-        found["weights_host"] = Quantity.exact(self.placed.host_bytes)
+        found["weights"] = self._weights("weights", self.placed.file_bytes)
+        found["weights_gpu"] = self._weights("weights_gpu", self.placed.gpu_bytes)
+        found["weights_host"] = self._weights("weights_host", self.placed.host_bytes)
         found["total_needed"] = interval(self.needed)
         if self.plan.devices:
             found["nvidia_smi"] = interval(self.needed)
         return found
+
+    def _weights(self, name: str, size: int) -> Quantity:
+        """Exact where the file's header told its types: who quantizes chooses the mix that is called Q4_K_M."""
+        quantity = Quantity.exact(size)
+        return quantity if file_tensors(self.model) else around(name, quantity, "llama.cpp weights", size)
 
 
 def _cell(buffer: Node) -> str:

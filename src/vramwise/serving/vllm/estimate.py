@@ -127,12 +127,18 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
     weights, peak, generation = interval(budget.weights), _printed_peak(budget), r.profile.generation
     return {
         "params": Quantity.exact(model.num_parameters),
-        "weights": around("weights", weights, "vLLM weights", weights.expected),
+        "weights": around("weights", weights, _weights_cell(r), weights.expected),
         "activation_peak": around("activation_peak", peak, f"vLLM activation, {generation}", GIB),
         "non_torch": stretched("non_torch", interval(budget.non_torch), f"vLLM non-torch, {generation}", GIB / 50),
         "cuda_graph": Quantity.exact(0),
         **{name: stretched(name, one, _graphs_cell(r), GIB / 50) for name, one in graphs.items()},
     }
+
+
+def _weights_cell(r: Resolved) -> str:
+    """Of a quantized checkpoint its makers choose what stays in 16 bits; of any other the config tells everything."""
+    is_quantized = r.storage.quantization is not None or r.settings.quantization is not None
+    return f"vLLM weights, {'quantized' if is_quantized else '16 or 32 bit'}"
 
 
 def _graphs_cell(r: Resolved) -> str:

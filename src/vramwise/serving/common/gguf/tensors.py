@@ -86,7 +86,7 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
 
 
 def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
-    shape, layer = parameter.shape, parameter.layer
+    shape, layer = _squeezed(parameter.shape), parameter.layer
     module, _, leaf = parameter.name.rpartition(".")
     if parameter.part == "embedding" and parameter.shard == "vocab":
         per_layer = module.endswith("embed_tokens_per_layer")
@@ -106,6 +106,12 @@ def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
     else:
         kept = "kept_exps" if parameter.part == "experts" else "kept"  # biases follow their experts
         yield GgufTensor(name if quantizable else kept, shape, layer, quantizable)
+
+
+def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without axes of one, as the converter writes them: the gate of a shared expert becomes a vector, and stays in 32
+    bits as all vectors do (convert_hf_to_gguf.py prepare_tensors)."""
+    return tuple(size for size in shape if size != 1) or shape[-1:]
 
 
 def _experts(name: str, shape: tuple[int, ...], op: Operation, layer: int | None) -> Iterator[GgufTensor]:
