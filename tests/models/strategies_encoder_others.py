@@ -75,6 +75,9 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "ctrl": ctrl,
     "deberta": lambda: deberta("deberta"),
     "deberta-v2": lambda: deberta("deberta-v2"),
+    "gte": lambda: like_bert("gte", type_vocab_size=st.integers(0, 2)),
+    "jina_embeddings_v3": lambda: like_bert("jina_embeddings_v3", type_vocab_size=COUNT),
+    "nomic_bert": lambda: like_bert("nomic_bert", type_vocab_size=COUNT, head_dim=st.none() | st.sampled_from([8, 24])),
     "eurobert": lambda: decoder(
         "eurobert",
         attention_bias=FLAG,
