@@ -12,7 +12,7 @@ from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.operations.attention import Rotary
 
 _SAME_DECODER = {
-    "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4",
+    "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4", "glm_ocr_text": "glm4", "paddleocr_vl_text": "ernie4_5",
     "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
     "qwen3_omni_moe_text": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip

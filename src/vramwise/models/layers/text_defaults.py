@@ -29,6 +29,15 @@ TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "gemma3_text": class_defaults("gemma3_text"),
     "glm4v_text": {"partial_rotary_factor": 1.0, "attention_bias": True, "head_dim": None},
     "glm4v_moe_text": {"vocab_size": 151_424, "attention_bias": True, "use_qk_norm": False},
+    "glm_ocr_text": {
+        "vocab_size": 59_392, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 16,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "partial_rotary_factor": 1.0, "head_dim": None,
+        "attention_bias": False,
+    },
+    "paddleocr_vl_text": {
+        "vocab_size": 103_424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128,
+    },
     "mllama_text_model": {
         "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
         "num_key_value_heads": 8, "intermediate_size": 14_336, "cross_attention_layers": [3, 8, 13, 18, 23, 28, 33, 38],

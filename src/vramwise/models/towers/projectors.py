@@ -9,6 +9,7 @@ from vramwise.models.operations.image_tokens import (
     AveragePool,
     JoinFeaturesOfOne,
     JoinGrid,
+    JoinRows,
     JoinSquares,
     Project,
     WithoutFirst,
@@ -91,6 +92,8 @@ def linear(b: BlockBuilder, x: Value, e: Ends) -> Value:
 def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """A product, a norm, and a gated MLP."""
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
+    if e.model.model_type == "glm_ocr":
+        inner = width * e.tower.size("in_channels")
     x = b.unary(AllRows(), x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     return gated(b, x, inner, width)
@@ -105,6 +108,40 @@ def aya(b: BlockBuilder, x: Value, e: Ends) -> Value:
     inner = e.model.size("alignment_intermediate_size", default=e.width)
     gate, up = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
     return b.linear(b.multiply(gate, b.activation(up, "silu")), "linear_2", e.width, bias=True, shard="row")
+
+
+def cohere2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Joined patches and a gated MLP whose first product makes both halves."""
+    x = joined(b, x, e.model.size("downsample_factor", default=2) ** 2, JoinGrid)
+    inner = e.model.size("alignment_intermediate_size", default=36_864)
+    up, gate = b.split(b.linear(x, "linear_1", inner, bias=True), [inner // 2, inner // 2])
+    return b.linear(b.multiply(b.activation(gate, "silu"), up), "linear_2", e.width, bias=True, shard="row")
+
+
+def lighton(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm, squares of patches merged by a product, then as LLaVA without biases."""
+    x = b.rms_norm(x, "norm", part="projector")
+    merged = joined(b, x, e.model.size("spatial_merge_size", default=2) ** 2, JoinUnfolded)
+    x = b.linear(merged, "patch_merger.merging_layer", x.width)
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias=False)
+
+
+def paddleocr(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """A norm of patches, squares of them side by side, two products."""
+    x = joined(b, norm(b, x, "pre_norm"), e.tower.size("spatial_merge_size") ** 2)
+    return two_products(b, x, ("linear_1", "linear_2"), (x.width, e.width))
+
+
+def voxtral(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """As many frames side by side as the tower's MLP is times as wide, two products without biases."""
+    wide = e.tower.intermediate_size
+    x = b.unary(JoinRows(tokens=max(wide // x.width, 1)), x, width=wide)
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias=False)
+
+
+def qwen3_asr(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two products, as wide as the tower and as its config says."""
+    return two_products(b, x, ("linear_1", "linear_2"), (x.width, e.tower.size("output_dim")))
 
 
 def got_ocr2(b: BlockBuilder, x: Value, e: Ends) -> Value:

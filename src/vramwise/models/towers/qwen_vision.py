@@ -32,6 +32,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
         **_QWEN25, "depth": 24, "hidden_size": 1536, "intermediate_size": 13_696, "num_heads": 12,
         "out_hidden_size": 4096, "image_size": 336,
     },
+    "glm_ocr_vision": {
+        **_QWEN25, "depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 1536,
+        "attention_bias": True,
+    },
 }  # fmt: skip
 
 
@@ -97,9 +101,21 @@ def glm4v(c: Config) -> Tower:
     )  # fmt: skip
 
 
+def glm_ocr(c: Config) -> Tower:
+    """GLM-OCR: that of GLM-4.1V without learned positions, with biases and norms of heads."""
+    width, out, bias, merge = c.hidden_size, c.size("out_hidden_size"), c.flag("attention_bias"), "spatial_merge_size"
+    head = width // c.size("num_heads")
+    norms = tuple((f"attn.{name}_norm.weight", (head,)) for name in "qk")
+    return Tower(
+        **_sizes(c, width, c.intermediate_size), before=_frames(c, width),
+        after=(("post_layernorm.weight", (width,)), *with_bias("downsample", out, width, *pair(c, merge))), norm="rms",
+        qkv=("attn.qkv",), biases=(bias,) * 4, mlp=GATED, mlp_bias=bias, of_layer=(norms,) * c.size("depth"),
+    )  # fmt: skip
+
+
 TOWERS = {
     "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen25, "qwen2_5_omni_vision_encoder": qwen25,
     "qwen3_omni_moe_vision_encoder": qwen3, "qwen3_vl_vision": qwen3, "qwen3_vl_moe_vision": qwen3,
-    "glm4v_vision": glm4v,
+    "glm4v_vision": glm4v, "glm_ocr_vision": glm_ocr,
 }  # fmt: skip
 """`model_type` of a vision config -> its tower."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.models.blocks import Block, Operation
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import LLAMA
@@ -9,6 +11,7 @@ from vramwise.models.operations.flat_images import FlatPatches
 from vramwise.models.operations.norms import LayerNorm
 from vramwise.models.operations.padded_images import PADDED_IMAGES, SiglipEmbeddingWithPadding
 from vramwise.models.operations.towers import SiglipEmbedding
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.tower_defaults import SIGLIP
 from vramwise.models.towers.tower_design import (
     Tower,
@@ -54,6 +57,11 @@ def siglip(c: Config) -> Tower:
         attention_style=PADDED_IMAGES if flat or idefics else LLAMA,
         embedding=embedding,
     )
+
+
+def paddleocr(c: Config) -> Tower:
+    """PaddleOCR's: SigLIP's layers over patches that are turned by their places besides."""
+    return replace(siglip(c), embedding=Undescribed(name="an embedding of patches"))
 
 
 def siglip_blocks(c: Config, name: str) -> tuple[Block, ...]:

@@ -28,6 +28,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "idefics3_vision": {**SIGLIP, "hidden_size": 1152, "num_attention_heads": 16, "patch_size": 32},
     "pixtral": {**_LARGE, "image_size": 1024, "hidden_act": "gelu"},
     "internvl_vision": {**_LARGE, "image_size": 448, "patch_size": 14, "hidden_act": "gelu"},
+    "qianfan_ocr_vision": {**_LARGE, "image_size": 448, "patch_size": 14, "hidden_act": "gelu"},
     "llama4_vision_model": {
         **_LARGE, "hidden_size": 768, "intermediate_size": 5632, "num_hidden_layers": 34, "image_size": 448,
         "patch_size": 14, "hidden_act": "gelu",
@@ -40,6 +41,18 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "qwen2_audio_encoder": _WHISPER,
     "qwen2_5_omni_audio_encoder": _WHISPER,
     "qwen3_omni_moe_audio_encoder": {**_WHISPER, "downsample_hidden_size": 480},
+    "qwen3_asr_encoder": {
+        **_WHISPER, "encoder_layers": 24, "encoder_attention_heads": 16, "encoder_ffn_dim": 4096, "d_model": 1024,
+        "downsample_hidden_size": 480,
+    },
+    "voxtral_encoder": {
+        "num_mel_bins": 128, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 5120,
+        "hidden_size": 1280, "max_source_positions": 1500, "activation_function": "gelu",
+    },
+    "paddleocr_vl_vision": {
+        **SIGLIP, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
+        "image_size": 384, "patch_size": 14, "spatial_merge_size": 2,
+    },
     "moss_transcribe_diarize_audio": {
         "num_mel_bins": 80, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
         "hidden_size": 1024, "max_source_positions": 1500, "activation_function": "gelu",

@@ -35,6 +35,11 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
     ),
+    "cohere2_vision": Assembly(
+        "siglip_vision_model", "cohere2", projectors.cohere2, tied=True,
+        absent_tower=(("hidden_size", 1152), ("intermediate_size", 3072), ("image_size", 512),
+                      ("num_hidden_layers", 27), ("num_attention_heads", 12)),
+    ),
     "deepseek_vl": Assembly(
         "siglip_vision_model", "llama", projectors.deepseek_vl, tower="model.vision_model", bridge="model.aligner",
         tied=True, scatters=True, listed=False,
@@ -46,6 +51,9 @@ ASSEMBLIES: dict[str, Assembly] = {
     "glm46v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN),
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
+    "glm_ocr": Assembly(
+        "glm_ocr_vision", "glm_ocr_text", projectors.glm4v, **{**_QWEN, "scatters": False}, text_ties=True
+    ),
     "got_ocr2": Assembly(
         "got_ocr2_vision", "qwen2", projectors.got_ocr2, own_tower=True, tied=True, scatters=True,
         listed=False,
@@ -59,6 +67,12 @@ ASSEMBLIES: dict[str, Assembly] = {
     "idefics3": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),
     "internvl": Assembly(
         "internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True, features=-1, scatters=True
+    ),
+    "lighton_ocr": Assembly(
+        "pixtral", "qwen3", projectors.lighton, tower="model.vision_encoder", bridge="model.vision_projection",
+        tied=True, absent_tower=(("image_size", 1540), ("patch_size", 14)),
+        absent_text=(("hidden_size", 1024), ("intermediate_size", 3072), ("num_hidden_layers", 28),
+                     ("num_attention_heads", 16), ("num_key_value_heads", 8)),
     ),
     "llama4": Assembly(
         "llama4_vision_model", "llama4_text", projectors.llama4, own_tower=True, tower="vision_model",
@@ -103,6 +117,11 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("hidden_size", 2048), ("num_hidden_layers", 18), ("intermediate_size", 16_384),
                      ("num_attention_heads", 8), ("num_key_value_heads", 1), ("vocab_size", 257_152)),
     ),
+    "paddleocr_vl": Assembly(
+        "paddleocr_vl_vision", "paddleocr_vl_text", projectors.paddleocr, own_tower=True,
+        tower="model.visual.vision_model", bridge="model.projector", tied=True, text_ties=True,
+    ),
+    "qianfan_ocr": Assembly("qianfan_ocr_vision", "qwen3", projectors.internvl, own_tower=True, features=-1),
     "llava_next_video": Assembly(
         "clip_vision_model", "llama", projectors.llava, absent_tower=_LLAVA_TOWER, newline=True, features=-2,
         scatters=True, cut_joined=True,
@@ -120,6 +139,16 @@ ASSEMBLIES: dict[str, Assembly] = {
         "qwen2_audio_encoder", "qwen2", projectors.linear, config="audio_config", tower="model.audio_tower"
     ),
     "qwen2_vl": Assembly("qwen2_vl_vision", "qwen2_vl_text", qwen_projectors.qwen2_vl, **_QWEN, text_ties=True),
+    "qwen3_asr": Assembly(
+        "qwen3_asr_encoder", "qwen3", projectors.qwen3_asr, config="audio_config", tower="model.audio_tower", tied=True,
+        absent_text=(("hidden_size", 2048), ("intermediate_size", 6144), ("num_hidden_layers", 28),
+                     ("num_attention_heads", 16), ("num_key_value_heads", 8)),
+    ),
+    "voxtral": Assembly(
+        "voxtral_encoder", "llama", projectors.voxtral, config="audio_config", tower="model.audio_tower",
+        absent_text=(("vocab_size", 131_072), ("hidden_size", 3072), ("intermediate_size", 8192),
+                     ("num_hidden_layers", 30), ("num_key_value_heads", 8), ("head_dim", 128)),
+    ),
     "qwen3_vl": Assembly("qwen3_vl_vision", "qwen3_vl_text", qwen_projectors.qwen3_vl, **_QWEN3),
     "qwen3_vl_moe": Assembly("qwen3_vl_moe_vision", "qwen3_vl_moe_text", qwen_projectors.qwen3_vl, **_QWEN3),
     "smolvlm": Assembly("idefics3_vision", "llama", projectors.idefics3, **_IDEFICS),

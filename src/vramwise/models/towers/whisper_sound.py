@@ -30,15 +30,20 @@ def whisper(c: Config) -> Tower:
 
 
 def qwen3_omni(c: Config) -> Tower:
-    """Qwen3-Omni: three convolutions over time and pitch that each halve both, two products at the end."""
+    """Qwen3-Omni: three convolutions over time and pitch that each halve both, two products at the end.
+
+    Those of Qwen3-ASR are a projector of their own.
+    """
     width, channels, out = c.size("d_model"), c.size("downsample_hidden_size"), c.size("output_dim")
+    products = () if c.model_type == "qwen3_asr_encoder" else (
+        *with_bias("proj1", width, width), *with_bias("proj2", out, width))  # fmt: skip
     pitches = -(-c.size("num_mel_bins") // 8)
     before = [weight for i, given in ((1, 1), (2, channels), (3, channels))
               for weight in with_bias(f"conv2d{i}", channels, given, 3, 3)]  # fmt: skip
     return Tower(
         width, c.size("encoder_ffn_dim"), c.size("encoder_layers"), c.size("encoder_attention_heads"),
         c.text("activation_function"), before=(*before, ("conv_out.weight", (width, channels * pitches))),
-        after=(*layer_norm("ln_post", width), *with_bias("proj1", width, width), *with_bias("proj2", out, width)),
+        after=(*layer_norm("ln_post", width), *products),
         layers="layers", norms=("self_attn_layer_norm", "final_layer_norm"), mlp=("fc1", "fc2"), part="audio",
         modality="audio",
     )  # fmt: skip
