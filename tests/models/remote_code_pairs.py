@@ -12,7 +12,8 @@ REMOTE_CODE_TYPES = frozenset(
     {
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
         "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas",
-        "orion", "phi3_v", "qwen", "yuan",
+        "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear", "bailing_moe_v2", "exaone",
+        "llada2_moe", "sarvam_moe", "step3_text", "step3p5",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -113,6 +114,28 @@ def searched(draw: st.DrawFn) -> Pair:
     )
 
 
+@st.composite
+def bailing(draw: st.DrawFn, model_type: str) -> Pair:
+    """GLM 4.5's layers; queries, keys and values from one product."""
+    given, head = draw(sizes(grouped=True)), draw(st.sampled_from([8, 16]))
+    count, inner, shared = 4, draw(st.integers(3, 9)), draw(st.integers(1, 2))
+    bias, normed, dense = draw(st.booleans()), draw(st.booleans()), draw(st.integers(0, 2))
+    both = {
+        **given, "head_dim": head, "moe_intermediate_size": inner, "num_experts_per_tok": draw(st.integers(1, 4)),
+        "first_k_dense_replace": dense, "n_group": 2, "topk_group": 1, "use_qk_norm": normed,
+        "tie_word_embeddings": draw(st.booleans()),
+    }  # fmt: skip
+    own = {"num_experts": count, "num_shared_experts": shared, "use_qkv_bias": bias, "use_bias": False}
+    equal = {"n_routed_experts": count, "n_shared_experts": shared, "attention_bias": bias}
+    return {"model_type": model_type, **both, **own}, {"model_type": "glm4_moe", **both, **equal}
+
+
+@st.composite
+def exaone(draw: st.DrawFn) -> Pair:
+    given, equal = draw(alike("exaone", "llama", grouped=True))
+    return {**given, "num_layers": given.pop("num_hidden_layers"), "activation_function": "silu"}, equal
+
+
 def deepseek_vl(text: dict[str, int], *, high: dict[str, Any] | None = None, layers: int = 2) -> Pair:
     """One tower that is known by name, or two; the first layers of it."""
     tower = {"image_size": 384, "model_name": "siglip_large_patch16_384", "select_layer": layers - 25}
@@ -131,9 +154,12 @@ def deepseek_vl(text: dict[str, int], *, high: dict[str, Any] | None = None, lay
 
 PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "baichuan": lambda: alike("baichuan", "llama"),
+    "bailing_moe": lambda: bailing("bailing_moe"),
+    "bailing_moe_v2": lambda: bailing("bailing_moe_v2"),
     "chatglm": chatglm,
     "chatglm-first": first_chatglm,
     "deepseek-dense": lambda: biased("deepseek", "attention_bias", grouped=True),
+    "exaone": exaone,
     "internlm": lambda: biased("internlm", "bias"),
     "internlm2": lambda: biased("internlm2", "bias", grouped=True),
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
@@ -142,6 +168,8 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "minimax_m3": lambda: MIXTURES["minimax_m3_vl_text"]().map(lambda c: ({**c, "model_type": "minimax_m3"}, c)),
     "multi_modality": lambda: sizes(grouped=True).map(deepseek_vl),
     "nemotron-nas": searched,
+    "llada2_moe": lambda: bailing("llada2_moe"),
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
     "qwen": qwen,
+    "sarvam_moe": lambda: bailing("sarvam_moe"),
 }

@@ -226,3 +226,88 @@ def test_other_names_of_a_type() -> None:
 def test_a_prefix_of_chatglm_is_refused() -> None:
     with pytest.raises(SourceError, match="pre_seq_len"):
         describe({"model_type": "chatglm", "pre_seq_len": 128})
+
+
+def named(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    return {parameter.name: parameter.shape for parameter in describe(config).parameters}
+
+
+def test_step_3_5_is_step_3_7_without_its_images() -> None:
+    """The keys of both configuration classes; layers of further tokens are behind those that are counted."""
+    kinds = ["full_attention", "sliding_attention", "sliding_attention"]
+    sizes = {
+        "hidden_size": 32, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "head_dim": 8,
+        "moe_intermediate_size": 6, "share_expert_dim": 10, "sliding_window": 4, "vocab_size": 40,
+    }  # fmt: skip
+    given = {
+        "model_type": "step3p5", **sizes, "num_attention_groups": 2, "moe_num_experts": 4, "moe_top_k": 2,
+        "moe_layers_enum": "1,2,3", "attention_other_setting": {"num_attention_heads": 6},
+        "layer_types": [*kinds, "full_attention"],
+    }  # fmt: skip
+    text = {
+        "model_type": "step3p5", **sizes, "num_key_value_heads": 2, "n_routed_experts": 4, "num_experts_per_tok": 2,
+        "mlp_layer_types": ["dense", "sparse", "sparse"], "num_sliding_attention_heads": 6, "layer_types": kinds,
+    }  # fmt: skip
+    shapes, _ = parameter_table(real_model({"model_type": "step3p7", "text_config": text}, "causal-lm"))
+    inside = "model.language_model."
+    equal = {
+        name.replace(inside, "model."): shape
+        for name, shape in shapes.items()
+        if name.startswith((inside, "lm_head"))
+    }
+    assert named(given) == equal
+    with pytest.raises(SourceError, match="moe_layers_enum: expected the numbers of layers"):
+        describe({**given, "moe_layers_enum": "a,b"})
+
+
+def test_step_3_has_one_key_for_all_heads_and_narrow_queries() -> None:
+    """Closed form; stepfun-ai/step3 has 316 B parameters in its language model, 38 B of which a token reads."""
+    config = {
+        "model_type": "step3_text", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "head_dim": 8,
+        "share_q_dim": 12, "moe_layers_enum": [], "intermediate_size": 20, "vocab_size": 50,
+    }  # fmt: skip
+    attention = 32 * 12 + 12 + 12 * 32 + 2 * 32 * 8 + 32 * 32
+    model = describe(config)
+    assert model.num_parameters == 2 * 50 * 32 + attention + 3 * 32 * 20 + 3 * 32
+    assert [cache.elements_per_token for cache in model.caches] == [16]
+    whole = describe({"model_type": "step3_text"})
+    assert (round(whole.num_parameters / 1e9), round(whole.num_active_parameters / 1e9)) == (316, 39)
+    with pytest.raises(SourceError, match="one key-value head"):
+        describe({**config, "num_attention_groups": 2})
+
+
+def test_linear_layers_of_ling_keep_a_state_that_does_not_grow() -> None:
+    """Closed form of inclusionAI/Ring-V2.5: all but every third layer, and those that fill no whole group."""
+    config = {
+        "model_type": "bailing_moe_linear", "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "head_dim": 8, "num_experts": 8, "n_group": 2, "topk_group": 1, "layer_group_size": 3,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 6, "intermediate_size": 20, "vocab_size": 50,
+    }  # fmt: skip
+    model = describe(config)
+    assert [cache.kind for cache in model.caches] == ["recurrent", "recurrent", "full", "full"]
+    assert model.caches[0].elements_per_sequence == 4 * 8 * 8
+    dense = describe({**config, "model_type": "bailing_moe_v2"})
+    linear, grouped = (3 + 2) * 32 * 32 + 2 * 8 + 32, (4 + 4 + 4) * 8 * 32 + 2 * 8
+    assert model.num_parameters - dense.num_parameters == 2 * (linear - grouped)
+    latent = {"kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8}
+    assert [cache.kind for cache in describe({**config, **latent}).caches] == [*["recurrent"] * 2, *["latent"] * 2]
+
+
+LING_LITE = {
+    "model_type": "bailing_moe", "vocab_size": 126_464, "hidden_size": 2048, "intermediate_size": 5632,
+    "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 4, "num_experts": 64,
+    "num_shared_experts": 2, "num_experts_per_tok": 6, "moe_intermediate_size": 1408, "use_bias": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("config", "published", "not_parameters"),
+    [
+        pytest.param({"model_type": "exaone"}, 7_818_448_896, 0, id="LGAI-EXAONE/EXAONE-Deep-7.8B"),
+        pytest.param({"model_type": "sarvam_moe"}, 32_152_650_368, 18 * 128, id="sarvamai/sarvam-30b"),
+        pytest.param(LING_LITE, 16_801_974_272, 0, id="inclusionAI/Ling-lite"),
+    ],
+)
+def test_totals_are_those_of_published_files(config: dict[str, Any], published: int, not_parameters: int) -> None:
+    """Counts of tetrabit/llmfit@82b3e1c411a6:data/hf_models.json; numbers that correct routers are buffers here."""
+    assert describe(config).num_parameters + not_parameters == published
