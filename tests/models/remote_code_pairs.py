@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from config_strategies import STRATEGIES
 from hypothesis import strategies as st
-from strategies_mixtures import STRATEGIES as MIXTURES
 
 REMOTE_CODE_TYPES = frozenset(
     {
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
         "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas",
         "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear", "bailing_moe_v2", "exaone",
-        "llada2_moe", "sarvam_moe", "step3_text", "step3p5",
+        "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_moe", "step3_text", "step3p5",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -165,9 +165,10 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
     "minicpm": lambda: alike("minicpm", "llama", grouped=True),
     "minicpm-moe": minicpm_moe,
-    "minimax_m3": lambda: MIXTURES["minimax_m3_vl_text"]().map(lambda c: ({**c, "model_type": "minimax_m3"}, c)),
+    "minimax_m3": lambda: STRATEGIES["minimax_m3_vl_text"]().map(lambda c: ({**c, "model_type": "minimax_m3"}, c)),
     "multi_modality": lambda: sizes(grouped=True).map(deepseek_vl),
     "nemotron-nas": searched,
+    "new": lambda: STRATEGIES["gte"]().map(lambda c: ({**c, "model_type": "new"}, c)),
     "llada2_moe": lambda: bailing("llada2_moe"),
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
     "qwen": qwen,

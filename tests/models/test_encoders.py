@@ -9,6 +9,7 @@ import pytest
 transformers = pytest.importorskip("transformers")
 
 import torch
+from transformers_models import parameter_table, real_model
 
 from vramwise.models import describe
 from vramwise.models.execution import Execution
@@ -55,6 +56,38 @@ def test_encoder_decoders_published_as_bare_models_keep_their_projection(name: s
     described = describe({"model_type": name.removesuffix("Model").lower(), "architectures": [name]})
     assert described.head == "seq2seq-lm"
     assert described.logit_width > 8000
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        ("bert", "BertForSequenceClassification"),
+        ("camembert", "CamembertForSequenceClassification"),
+        ("roberta", "RobertaForSequenceClassification"),
+        ("xlm-roberta", "XLMRobertaForSequenceClassification"),
+    ],
+)
+def test_rerankers_have_a_classifier_instead_of_a_language_model_s_head(
+    model_type: str, name: str, labels: int
+) -> None:
+    config = {**SMALL, "model_type": model_type, "architectures": [name]}
+    labelled = {**config, "id2label": {str(label): f"LABEL_{label}" for label in range(labels)}}
+    described = describe(labelled)
+    real, ties = parameter_table(real_model({**config, "num_labels": labels}, "none"))
+    assert {parameter.name: parameter.shape for parameter in described.all_parameters} == real
+    assert (described.head, ties) == ("none", {})
+
+
+def test_types_whose_name_says_less_than_their_class() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24,
+             "vocab_size": 50}  # fmt: skip
+    mixed = {**sizes, "num_experts": 4, "moe_topk": 2}
+    named = describe({**mixed, "model_type": "hunyuan", "architectures": ["HunYuanMoEV1ForCausalLM"]})
+    assert named.parameters == describe({**mixed, "model_type": "hunyuan_v1_moe"}).parameters
+    linear = describe({"model_type": "bailing_hybrid", "architectures": ["BailingMoeV2_5ForCausalLM"]})
+    assert linear.parameters == describe({"model_type": "bailing_moe_linear"}).parameters
 
 
 def test_published_counts_of_bert_base() -> None:

@@ -50,7 +50,7 @@ def test_tensors_are_those_of_an_equal_architecture(name: str) -> None:
         config, equal = pair
         described = describe(config)
         completed = {**model_config(equal).to_dict(), "model_type": equal["model_type"]}
-        shapes, ties = parameter_table(real_model(completed, "causal-lm"))
+        shapes, ties = parameter_table(real_model(completed, describe(completed).head))
         own = {parameter.name: parameter.shape for parameter in described.parameters}
         assert tensors(own) == tensors({name: shape for name, shape in shapes.items() if name not in ties})
         assert [c.elements_per_token for c in described.caches] == [
@@ -293,6 +293,14 @@ def test_linear_layers_of_ling_keep_a_state_that_does_not_grow() -> None:
     assert [cache.kind for cache in describe({**config, **latent}).caches] == [*["recurrent"] * 2, *["latent"] * 2]
 
 
+OCR = {
+    "model_type": "deepseek_vl_v2", "language_config": {
+        "first_k_dense_replace": 1, "hidden_size": 1280, "intermediate_size": 6848, "max_position_embeddings": 8192,
+        "moe_intermediate_size": 896, "n_routed_experts": 64, "n_shared_experts": 2, "num_attention_heads": 10,
+        "num_experts_per_tok": 6, "num_hidden_layers": 12, "num_key_value_heads": 10, "use_mla": False,
+        "vocab_size": 129_280,
+    },
+}  # fmt: skip
 LING_LITE = {
     "model_type": "bailing_moe", "vocab_size": 126_464, "hidden_size": 2048, "intermediate_size": 5632,
     "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 4, "num_experts": 64,
@@ -305,6 +313,12 @@ LING_LITE = {
     [
         pytest.param({"model_type": "exaone"}, 7_818_448_896, 0, id="LGAI-EXAONE/EXAONE-Deep-7.8B"),
         pytest.param({"model_type": "sarvam_moe"}, 32_152_650_368, 18 * 128, id="sarvamai/sarvam-30b"),
+        pytest.param(
+            {**OCR, "architectures": ["DeepseekOCRForCausalLM"]}, 3_336_106_240, 0, id="deepseek-ai/DeepSeek-OCR"
+        ),
+        pytest.param(
+            {**OCR, "architectures": ["DeepseekOCR2ForCausalLM"]}, 3_389_119_360, 0, id="deepseek-ai/DeepSeek-OCR-2"
+        ),
         pytest.param(LING_LITE, 16_801_974_272, 0, id="inclusionAI/Ling-lite"),
     ],
 )

@@ -59,6 +59,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "deberta": "deberta",
     "deberta-v2": "deberta",
     "deepseek": "deepseek_moe",
+    "deepseek_ocr": "deepseek_ocr",
     "deepseek_ref": "deepseek_v4",
     "deepseek_v2": "deepseek",
     "deepseek_v3": "deepseek",
@@ -66,6 +67,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "deepseek_v4": "deepseek_v4",
     "deepseek_vl": "vision_language",
     "deepseek_vl_hybrid": "deepseek_vl",
+    "deepseekocr_2": "deepseek_ocr",
     "diffllama": "diffllama",
     "distilbert": "distilbert",
     "doge": "doge",
@@ -212,6 +214,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "nemotron": "nemotron",
     "nemotron-nas": "nemotron_nas",
     "nemotron_h": "nemotron_h",
+    "new": "rotary_bert",
     "nomic_bert": "rotary_bert",
     "olmo": "olmo",
     "olmo2": "olmo",
@@ -299,10 +302,17 @@ FAMILY_OF_TYPE: dict[str, str] = {
 }
 """`model_type` of a config -> module of `vramwise.models.families`."""
 
-_SAME_TYPE = {"deepseek_ref": "deepseek_v4"}
-"""Other names of a type, as SGLang's copies of DeepSeek V4 have."""
+_SAME_TYPE = {"deepseek_ref": "deepseek_v4", "new": "gte"}
+"""Other names of a type, as SGLang's copies of DeepSeek V4 and GTE's own code have."""
 _TYPE_OF_CLASS = {"MiniCPM3ForCausalLM": "minicpm3"}
 """The type of configs that name only their class."""
+_OTHER_TYPE_OF_CLASS = {
+    ("bailing_hybrid", "BailingMoeV2_5ForCausalLM"): "bailing_moe_linear",
+    ("deepseek_vl_v2", "DeepseekOCR2ForCausalLM"): "deepseekocr_2",
+    ("deepseek_vl_v2", "DeepseekOCRForCausalLM"): "deepseek_ocr",
+    ("hunyuan", "HunYuanMoEV1ForCausalLM"): "hunyuan_v1_moe",
+}
+"""The type of classes whose `model_type` is another class's too, or says less."""
 
 
 def supported_types() -> tuple[str, ...]:
@@ -333,10 +343,11 @@ def describe(config: Mapping[str, object], model_id: str = "") -> Model:
 
 def _typed(c: Config) -> Config:
     """The config under the type's own name; one without `model_type` is known by its class."""
-    names = c.get("architectures") if not c.model_type else None
+    names = c.get("architectures")
     classes = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    found = next((_TYPE_OF_CLASS[name] for name in classes if name in _TYPE_OF_CLASS), c.model_type)
-    found = _SAME_TYPE.get(found, found)
+    found = c.model_type or next((_TYPE_OF_CLASS[name] for name in classes if name in _TYPE_OF_CLASS), "")
+    others = (_OTHER_TYPE_OF_CLASS.get((found, name)) for name in classes)
+    found = next((other for other in others if other), _SAME_TYPE.get(found, found))
     return c if found == c.model_type else Config({**c.values, "model_type": found}, c.model_id)
 
 

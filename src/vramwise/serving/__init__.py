@@ -34,7 +34,10 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
     """Budget, KV cache pool and limits of the inference engine that `scenario.serve` names."""
     from dataclasses import replace
 
+    from vramwise.serving.common.idle_experts import without_idle_experts
     from vramwise.serving.packages import rules_of
+
+    model = without_idle_experts(model)
 
     def again(changed: Scenario) -> Result:
         return estimate_serving(changed, model, source, gpu)

@@ -10,6 +10,7 @@ from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.serving import estimate_serving
 from vramwise.serving.common.answer import amount, assemble, context_node, interval, resolved
+from vramwise.serving.common.idle_experts import without_idle_experts
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.packages import rules_of
 from vramwise.verdict import verdict_of
@@ -24,6 +25,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     named = "engine" in scenario.serve.explicit
     held_by = scenario.serve if named else scenario.serve.replace(engine=PLAIN)
     rules = rules_of(held_by.engine)
+    model = without_idle_experts(model) if named and held_by.engine != PLAIN else model
     if rules.weights is None:
         return estimate_serving(scenario, model, source, gpu)
     # what an engine refuses it refuses before or while it loads

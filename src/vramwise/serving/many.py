@@ -13,6 +13,7 @@ from vramwise.points.columns import Lists
 from vramwise.points.needs import ManyNeeds
 from vramwise.points.run import Points
 from vramwise.scenario import Scenario
+from vramwise.serving.common.idle_experts import without_idle_experts
 from vramwise.serving.packages import rules_of
 
 _ALONE = -1
@@ -25,6 +26,7 @@ def needs_of_lengths(scenario: Scenario, model: Model, gpu: Gpu | None, lengths:
     size, on a server that sleeps. Raises ManyNumbers where the answer asks for one length after all.
     """
     rules, serve, room = rules_of(scenario.serve.engine), scenario.serve, room_of(scenario, gpu)
+    model = without_idle_experts(model)
     shared = room is not None and (room.reserve_bytes or room.held_bytes or room.usable_bytes != room.seen_bytes)
     needs = rules.needs
     if needs is None or shared or serve.kv_cache_memory_bytes is not None or serve.sleep_level:

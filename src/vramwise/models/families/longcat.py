@@ -61,6 +61,12 @@ def layer(c: Config, s: Latent, index: int) -> Block:
     return b.build(hidden=b.add(x, routed))
 
 
+def counted_as(c: Config) -> str:
+    """What training with transformers' class has more than the files."""
+    idle = c.filled(_DEFAULTS).size("zero_expert_num", least=0)
+    return f"transformers' class makes two products for each of {idle} experts a layer that do nothing" if idle else ""
+
+
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     layers = c.size("num_layers", default=0, least=0) if c.has("num_layers") else 0

@@ -33,6 +33,29 @@ def pooler(c: Config, module: str) -> Block:
     return b.build(pooled=b.activation(h, "tanh", "activation"))
 
 
+_POOLED_FIRST = frozenset({"bert"})
+_DENSE_FIRST = frozenset({"camembert", "roberta", "xlm-roberta"})
+
+
+def classifies(c: Config) -> bool:
+    """Whether the config names a class that scores sequences, of a type whose classifier is described."""
+    named = str((c.items("architectures") or [""])[0])
+    return named.endswith("ForSequenceClassification") and c.model_type in _POOLED_FIRST | _DENSE_FIRST
+
+
+def classifier(c: Config, root: str) -> Block:
+    """BERT's pooler and a product, or RoBERTa's two products: scores of the first token, one for each label."""
+    pooled = c.model_type in _POOLED_FIRST
+    labels, chance = c.size("num_labels", default=len(c.get("id2label") or {}) or 2), c.get("classifier_dropout")
+    dropout = c.number("classifier_dropout" if chance is not None else "hidden_dropout_prob", 0.1)
+    b = BlockBuilder("", part="head")
+    x = b.unary(FirstToken(), b.input("hidden", c.hidden_size))
+    x = x if pooled else b.dropout(x, dropout)
+    x = b.linear(x, f"{root}pooler.dense" if pooled else "classifier.dense", x.width, bias=True)
+    x = b.dropout(b.activation(x, "tanh"), dropout)
+    return b.build(pooled=b.linear(x, "classifier" if pooled else "classifier.out_proj", labels, bias=True))
+
+
 def language_model_head(c: Config, d: Design, root: str) -> Block:
     """Transform and the projection whose weight is the token embedding's; its bias has two names in most classes."""
     head = d.head

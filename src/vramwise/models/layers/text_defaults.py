@@ -36,7 +36,7 @@ TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "paddleocr_vl_text": {
         "vocab_size": 103_424, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 18,
-        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128,
+        "num_attention_heads": 16, "num_key_value_heads": 2, "head_dim": 128, "tie_word_embeddings": True,
     },
     "mllama_text_model": {
         "vocab_size": 128_256, "hidden_size": 4096, "num_hidden_layers": 40, "num_attention_heads": 32,
