@@ -51,7 +51,25 @@ def vit(draw: st.DrawFn) -> Config:
     return {**config, "pooler_output_size": draw(st.none() | st.integers(5, 20))}
 
 
+@st.composite
+def dino(draw: st.DrawFn, model_type: str) -> Config:
+    config = {"model_type": model_type, **draw(image_tower())}
+    flags = st.booleans()
+    if model_type == "dinov3_vit":
+        biases = {f"{name}_bias": draw(flags) for name in ("query", "key", "value", "proj", "mlp")}
+        return {**config, **biases, "use_gated_mlp": draw(flags), "num_register_tokens": draw(st.integers(1, 3))}
+    del config["intermediate_size"]
+    config |= {"mlp_ratio": draw(st.integers(2, 4)), "qkv_bias": draw(flags), "use_swiglu_ffn": draw(flags)}
+    if model_type == "dinov2_with_registers":
+        return {**config, "num_register_tokens": draw(st.integers(1, 3))}
+    config["use_mask_token"] = draw(flags)
+    return {**config, "architectures": ["Dinov2ForImageClassification"], "num_labels": draw(st.integers(2, 9))}
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "dinov2": lambda: dino("dinov2"),
+    "dinov2_with_registers": lambda: dino("dinov2_with_registers"),
+    "dinov3_vit": lambda: dino("dinov3_vit"),
     "clip": lambda: two_towers("clip"),
     "siglip": lambda: two_towers("siglip"),
     "vit": vit,

@@ -23,6 +23,9 @@ from vramwise.serving.transformers.dynamic_cache import dynamic_cache
 
 NOT_RUN = {
     "blt": "its class hands its cache a config that names no number of layers, and fails",
+    "dinov2": "takes images and keeps nothing",
+    "dinov2_with_registers": "takes images and keeps nothing",
+    "dinov3_vit": "takes images and keeps nothing",
     "clip": "takes images beside the text and keeps nothing",
     "cpmant": "its prompts shift the ids of tiny vocabularies out of range",
     "musicgen_melody": "the class puts sounds before the tokens and hands no encoder output on",

@@ -24,6 +24,8 @@ from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
+    "dinov2_with_registers": "training with registers is not described",
+    "dinov3_vit": "training with registers and places that turn is not described",
     "blt": "the text decides: held against the class for every number of patches in test_byte_patches.py",
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",

@@ -57,6 +57,18 @@ def class_token_first(run: Lowering, op: ClassTokenFirst, x: Tensor) -> Tensor:
     return run.tape.cat([run.tape.expand(token, x.shape[0], 1, x.shape[-1]), x], 1)
 
 
+class ClassAndMean(Operation):
+    __slots__ = ()
+
+
+@lowering(ClassAndMean)
+def class_and_mean(run: Lowering, op: ClassAndMean, x: Tensor) -> Tensor:
+    """The first token beside the mean of all others."""
+    tape = run.tape
+    rest = tape.narrow(x, 1, x.shape[1] - 1)
+    return tape.cat([tape.select(x, 1), tape.reduce("mean", rest, 1, keepdim=False)])
+
+
 class BufferedPositions(Operation):
     __slots__ = ()
 
