@@ -27,9 +27,7 @@ def voxtral() -> Strategy:
 
 
 def qwen3_asr() -> Strategy:
-    sound = audio(
-        "qwen3_asr_encoder", output_dim=WIDTH, downsample_hidden_size=COUNT, num_mel_bins=st.integers(2, 20)
-    )
+    sound = audio("qwen3_asr_encoder", output_dim=WIDTH, downsample_hidden_size=COUNT, num_mel_bins=st.integers(2, 20))
     return speech("qwen3_asr", sound, **TIED)
 
 

@@ -251,9 +251,7 @@ def test_step_3_5_is_step_3_7_without_its_images() -> None:
     shapes, _ = parameter_table(real_model({"model_type": "step3p7", "text_config": text}, "causal-lm"))
     inside = "model.language_model."
     equal = {
-        name.replace(inside, "model."): shape
-        for name, shape in shapes.items()
-        if name.startswith((inside, "lm_head"))
+        name.replace(inside, "model."): shape for name, shape in shapes.items() if name.startswith((inside, "lm_head"))
     }
     assert named(given) == equal
     with pytest.raises(SourceError, match="moe_layers_enum: expected the numbers of layers"):

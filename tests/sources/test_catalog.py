@@ -24,6 +24,7 @@ NAMED_OTHERWISE = {
     "Salesforce/xLAM-2-1b-fc-r": "1.54 billion, that of Qwen2.5-1.5B",
     "allenai/OLMoE-1B-7B": "the active ones",
     "/Llama-4-": "the active ones",
+    "mistralai/Voxtral-Mini-3B": "without its tower and embeddings",
     "openbmb/MiniCPM-2B": "without embeddings",
     "tiiuae/Falcon3-1B": "without embeddings",
 }

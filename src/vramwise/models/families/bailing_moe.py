@@ -1,11 +1,11 @@
 """Ling and Ring (Bailing): grouped queries from one product, experts beside shared ones; layers of linear attention.
 
-Version 1 chooses experts by a softmax; version 2 norms heads, chooses by corrected sigmoid scores and turns half of each
-head. The linear versions have lightning attention in all but every `layer_group_size`-th layer, which attends by grouped
-queries or, where the config has `kv_lora_rank` (2.5), by multi-head latent attention. Parameter names are those of the
-modeling files in inclusionAI/Ling, Ling-V2 and Ring-V2.5, except that routed experts are one 3-D parameter a product.
-LLaDA 2's mixture is version 2's whose attention looks both ways while it is asked for text in blocks. Not counted: the
-layers for multi-token prediction, and what training keeps of linear attention.
+Version 1 chooses experts by a softmax; version 2 norms heads, chooses by corrected sigmoid scores and turns half of
+each head. The linear versions have lightning attention in all but every `layer_group_size`-th layer, which attends by
+grouped queries or, where the config has `kv_lora_rank` (2.5), by multi-head latent attention. Parameter names are those
+of the modeling files in inclusionAI/Ling, Ling-V2 and Ring-V2.5, except that routed experts are one 3-D parameter a
+product. LLaDA 2's mixture is version 2's, whose attention looks both ways within the block of text that it makes. Not
+counted: the layers for multi-token prediction, and what training keeps of linear attention.
 """
 
 from __future__ import annotations

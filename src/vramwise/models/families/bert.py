@@ -1,9 +1,9 @@
 """BERT and its relatives: encoders with learned positions, segments and a head that predicts tokens.
 
 A config whose `architectures` names a bare model (`BertModel`, ...) is described with its pooler and without a head,
-as `AutoModel` builds it; rerankers (`BertForSequenceClassification`, RoBERTa's and XLM-R's) with their classifier, whose
-scores have no loss of tokens; one that names a causal head, or sets `is_decoder`, with the causal loss; any other as the
-masked language model. Without `is_decoder` every position attends to every other, whatever the head. BigBird is
+as `AutoModel` builds it; rerankers (`BertForSequenceClassification`, RoBERTa's and XLM-R's) with their classifier,
+whose scores have no loss of tokens; one that names a causal head, or sets `is_decoder`, with the causal loss; any other
+as the masked language model. Without `is_decoder` every position attends to every other, whatever the head. BigBird is
 described with full attention, which its class itself takes for decoders and for up to 704 tokens by default.
 """
 

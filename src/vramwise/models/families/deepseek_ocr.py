@@ -3,7 +3,8 @@
 Both towers are built without a config: their sizes are those of the code that comes with deepseek-ai/DeepSeek-OCR and
 DeepSeek-OCR-2, as vLLM 0.33.0 has it (`models/deepencoder.py`, `models/deepencoder2.py`). The second is CLIP's large
 one without its last norm, whose patches are the first's result, or the layers of Qwen2 0.5B with learned queries. The
-language model is DeepSeek's first mixture; its sizes stand in `language_config` or beside it. Not counted: what training on images keeps.
+language model is DeepSeek's first mixture; its sizes stand in `language_config` or beside it. Not counted: what
+training on images keeps.
 """
 
 from __future__ import annotations

@@ -15,10 +15,11 @@ from vramwise.models.towers.whisper_sound import qwen3_omni, whisper
 TOWERS = {
     "clip_vision_model": clip, "siglip_vision_model": siglip, "idefics3_vision": siglip, "pixtral": pixtral,
     "siglip2_vision_model": siglip, "minimax_m3_vl_vision": minimax_m3,
-    "internvl_vision": internvl, "qianfan_ocr_vision": internvl, "paddleocr_vl_vision": paddleocr, "llama4_vision_model": llama4,
+    "internvl_vision": internvl, "qianfan_ocr_vision": internvl, "paddleocr_vl_vision": paddleocr,
+    "llama4_vision_model": llama4, "voxtral_encoder": whisper, "qwen3_asr_encoder": qwen3_omni,
     **qwen_vision.TOWERS,
     "got_ocr2_vision": got_ocr2, "moss_transcribe_diarize_audio": whisper, "qwen2_audio_encoder": whisper,
-    "voxtral_encoder": whisper, "qwen3_asr_encoder": qwen3_omni, "qwen2_5_omni_audio_encoder": whisper, "qwen3_omni_moe_audio_encoder": qwen3_omni,
+    "qwen2_5_omni_audio_encoder": whisper, "qwen3_omni_moe_audio_encoder": qwen3_omni,
 }  # fmt: skip
 """`model_type` of a vision or audio config -> its tower."""
 
