@@ -75,6 +75,15 @@ def words(table: dict[str, Any]) -> list[str]:
     return [one.change.words for one in asked(table)[2]]
 
 
+def placed(one: Suggestion, scenario: Scenario) -> tuple[bool, bool, bool, Cost]:
+    """Sure ones first, then those on the cards that are there, then what fits well, then the mildest."""
+    assert one.verdict is not None
+    many = one.change.values.get("num_gpus", scenario.num_gpus)
+    assert isinstance(many, int)
+    sure = one.verdict.probability >= 0.9
+    return not sure, many > scenario.num_gpus, one.verdict.word == "tight", one.change.rank
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_each_is_a_full_estimate_and_fits_where_any_does(name: str) -> None:
     scenario, result, found = asked(ALL[name])
@@ -86,8 +95,16 @@ def test_each_is_a_full_estimate_and_fits_where_any_does(name: str) -> None:
         again = estimate(one.change.of(scenario))
         assert (again.needed, again.verdict) == (one.needed, one.verdict)
         assert one.saved_bytes == result.needed.expected - again.needed.expected
-    ranks = [(one.verdict is not None and one.verdict.word == "tight", one.change.rank) for one in found]
-    assert ranks == sorted(ranks)
+    assert [placed(one, scenario) for one in found] == sorted(placed(one, scenario) for one in found)
+
+
+def test_what_is_likely_to_fit_here_comes_before_further_cards_and_what_hardly_fits_last() -> None:
+    tuned = words({"model": "llama-3.1-8b", "task": "train", "gpu": "rtx-4090", "train": {"method": "lora"}})
+    assert [change.startswith("2 GPUs") for change in tuned] == [False, True]  # tight with 94 % before a second card
+    _, _, found = asked({"model": "llama-3.1-70b", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
+                         "serve": {"engine": "vllm"}})  # fmt: skip
+    chances = [one.verdict.probability for one in found if one.verdict is not None]
+    assert chances[0] > 0.95 > 0.9 > chances[-1]  # fp8 takes the one card to its last 0.01 GiB
 
 
 @pytest.mark.parametrize("name", ALL)

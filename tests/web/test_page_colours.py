@@ -1,16 +1,22 @@
-"""One table of colours and one set of numbers behind the page's bar and the picture that it hands out."""
+"""One table of colours and one set of numbers behind what the page draws and what the commands draw and print.
+
+The page draws its bar and its map itself, from the numbers of an answer, so that they follow a slider; these tests hold
+both to what `--picture` and `--sweep` say.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
+from vramwise.cli.main import main
 from vramwise.colours import NUMBER_OF_TERM, TERMS, VERDICTS, term_colours, term_number
 from vramwise.web.api import answer
 
@@ -87,6 +93,48 @@ def test_the_page_and_its_picture_draw_the_same_numbers(page: Any, address: str,
     )
 
 
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_the_bar_draws_every_byte_the_limit_and_the_interval_to_scale(page: Any, address: str, scenario: str) -> None:
+    page.goto(f"{address}{scenario}&view=share")
+    page.wait_for_selector(".ready .headline")
+    page.wait_for_selector('[data-share="json"] pre')
+    result = answer("result", json.loads(page.inner_text('[data-share="json"] pre')))
+    phase = next(one for one in result["phases"] if one["name"] == result["peak_phase"])
+    drawn = page.evaluate("""() => ({
+        starts: [...document.querySelectorAll(".bar [data-term]")].map(one => Number(one.getAttribute("x"))),
+        limit: Number(/M([\\d.]+)/.exec(document.querySelector(".bar .limit").getAttribute("d"))[1]),
+        need: Number(document.querySelector(".whisker circle").getAttribute("cx")),
+        ends: /M([\\d.]+) 64H([\\d.]+)/.exec(document.querySelector(".whisker path").getAttribute("d"))
+            .slice(1).map(Number),
+    })""")
+    scale = drawn["limit"] / result["capacity"]["usable_bytes"]
+    need = result["quantities"]["total_needed"]
+    assert drawn["need"] == pytest.approx(need["expected"] * scale)
+    assert drawn["ends"] == pytest.approx([need["low"] * scale, need["high"] * scale])
+    sizes = sorted((one["bytes"] for one in phase["components"]["children"]), reverse=True)
+    ends = list(accumulate(sizes, initial=0))[: len(drawn["starts"])]
+    assert drawn["starts"] == pytest.approx([end * scale for end in ends])
+
+
+def test_the_map_is_the_sweep_of_the_command_line(page: Any, address: str, capsys: Any) -> None:
+    page.goto(f"{address}{SCENARIOS[1]}&view=map")
+    page.wait_for_selector(".heat-table")
+    batches, lengths = ([text.replace(",", "") for text in page.locator(where).all_inner_texts()] for where in AXES)
+    question = ["--task", "train", "--method", "lora", "--gpu", "4060", "--json"]
+    sweeps = ["--sweep", f"sequence_length={','.join(lengths)}", "--sweep", f"micro_batch_size={','.join(batches[1:])}"]
+    main(["estimate", "qwen2.5-0.5b", *question, *sweeps])
+    points = json.loads(capsys.readouterr().out)["sweep"]["points"]
+    cells = page.eval_on_selector_all("td.heat", CELLS)
+    said = [(one["needed_bytes"], one["word"].replace(" ", "-")) for one in points]
+    assert [tuple(one[:2]) for one in cells] == said
+    across = len(batches) - 1
+    fits = [word != "does-not-fit" for _, word in said]
+    edges = [[fits[i] and (i + 1) % across > 0 and not fits[i + 1],
+              fits[i] and i + across < len(said) and not fits[i + across]] for i in range(len(said))]  # fmt: skip
+    assert [one[2] for one in cells] == edges
+    assert any(any(one) for one in edges)
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS[:1])
 def test_the_page_numbers_terms_as_the_table_does(page: Any, address: str, scenario: str) -> None:
     page.goto(f"{address}{scenario}")
@@ -98,6 +146,10 @@ def test_the_page_numbers_terms_as_the_table_does(page: Any, address: str, scena
     assert read == [term_number(name) for name in names]
 
 
+AXES = (".heat-table thead th", ".heat-table tbody th")
+CELLS = """all => all.map(one => [Number(one.querySelector("[data-value]").dataset.value),
+    ["fits", "tight", "does-not-fit"].find(word => one.classList.contains(word)),
+    ["edge-right", "edge-below"].map(edge => one.classList.contains(edge))])"""
 TITLES = """all => all.map(one => [one.dataset.term,
     one.querySelector('title').textContent.slice(one.dataset.term.length).trim()])"""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import cast
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate as estimated
@@ -18,6 +19,8 @@ MOST = 5
 MOST_WITHOUT_A_FIT = 3
 MOST_ESTIMATES = 12
 LEAST_SAVING = 0.02  # of the need; a smaller one is no help
+NEARLY_SURE = 0.9
+"""Of fitting; below it a change may not help after all, and stands behind those that will."""
 
 _MILD = frozenset(rank for rank in Cost if rank < Cost.ANOTHER_METHOD)
 
@@ -84,7 +87,7 @@ def suggestion_tables(scenario: Scenario, result: Result | None = None) -> list[
 def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[Suggestion]:
     """Changes, best first; none where only a part of the need is known.
 
-    Where the card is too small, those with which it fits, the mildest first, with a combination where nothing but
+    Where the card is too small, those with which it fits in the order of `_place`, with a combination where nothing but
     host memory and more GPUs is enough alone. Where there are none, and where the card is large enough, those that
     save most; nobody who has room to spare offloads or takes more GPUs, so these stand there only alone.
     """
@@ -106,7 +109,14 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
         return sorted(alone, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     best = _without_another_engine(_without_needless_gpus(best))
-    return sorted(best, key=lambda item: (_rank(item.verdict), item.change.rank, -item.saved_bytes))[:MOST]
+    return sorted(best, key=lambda item: _place(item, scenario))[:MOST]
+
+
+def _place(item: Suggestion, scenario: Scenario) -> tuple[object, ...]:
+    """What makes it fit for sure or nearly so, then what needs no further card, what fits best, and the mildest."""
+    is_unsure = item.verdict is None or item.verdict.probability < NEARLY_SURE
+    buys = cast("int", item.change.values.get("num_gpus", 1)) > scenario.num_gpus
+    return is_unsure, buys, _rank(item.verdict), item.change.rank, -item.saved_bytes
 
 
 def _with(runs: Change, asked: Asked, estimate: Estimate) -> list[Suggestion]:

@@ -93,7 +93,7 @@ function later() {
   clearTimeout(quiet);
   quiet = setTimeout(() => {
     if (VIEWS[state.view].needs !== "result") draw();
-    showFixes(byId("answer"), result, state.scenario, () => open("change"));
+    showFixes(byId("answer"), state.scenario, () => open("change"));
   }, QUIET_MS);
 }
 

@@ -1,4 +1,4 @@
-/* Below an answer that does not fit: the single changes that make it fit, as buttons. */
+/* Below an answer that does not fit: the changes that make it fit, as buttons, in the program's own order. */
 
 import { changeText } from "./answer.js";
 import { newest } from "./api.js";
@@ -18,20 +18,12 @@ export async function suggestionsFor(scenario) {
   return kept.answer;
 }
 
-/* What needs no further card comes first; last what fills the card so far that a quarter of its interval lies beyond. */
-function order(one, scenario, room) {
-  const { low, high } = one.total_needed;
-  return 2 * Number(high - room > (high - low) / 4) + Number((one.change.num_gpus ?? 1) > (scenario.num_gpus ?? 1));
-}
-
-export async function showFixes(root, result, scenario, onmore) {
+export async function showFixes(root, scenario, onmore) {
   const where = root.querySelector(".fixes");
   if (!where) return;
   const answer = await suggestionsFor(scenario);
   if (answer === null || answer.error || !where.isConnected) return;
-  const room = result.capacity?.usable_bytes ?? 0;
-  const fitting = answer.suggestions.map((one, i) => ({ one, i })).filter(({ one }) => one.fits)
-    .sort((a, b) => order(a.one, scenario, room) - order(b.one, scenario, room)).slice(0, MOST);
+  const fitting = answer.suggestions.map((one, i) => ({ one, i })).filter(({ one }) => one.fits).slice(0, MOST);
   fill(where, h("span", {}, t(fitting.length ? "fixes.fits" : "fixes.none")), fitting.map(({ one, i }) =>
     h("button", { type: "button", class: "fix apply", "data-focus": `fix-${i}`, onclick: () => apply(one.change) },
       h("code", {}, changeText(one.change)), " ", number(`suggestions.${i}.total_needed.expected`, one.total_needed.expected, gib(one.total_needed.expected)), " GiB")),
