@@ -9,6 +9,7 @@ import pytest
 
 from vramwise.errors import ScenarioError, SourceError
 from vramwise.estimation import estimate
+from vramwise.models.diffusion import registry, unet
 from vramwise.planner import suggestions
 from vramwise.scenario import Scenario
 from vramwise.sources.pipelines import pipeline_names
@@ -54,6 +55,46 @@ def test_offload_leaves_one_component_then_one_layer():
     needs = [expected(one, "total_needed") for one in (plain, model, ahead, layer)]
     assert needs == sorted(needs, reverse=True)
     assert expected(layer, "host_memory") == expected(plain, "weights")
+
+
+@pytest.mark.parametrize(("model", "offload"), [("sdxl", "none"), ("sdxl", "group"), ("stable-diffusion-v1-5", "none")])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_unets_repeated_layers_are_walked_once_and_hold_what_all_do(monkeypatch, model, offload, batch):
+    settings = {"batch_size": batch, "offload": offload, "image_size": "512x768"}
+    short = asked(model, **settings)
+    monkeypatch.setattr(unet, "_WALKED", 99)
+    registry._component.cache_clear()
+    whole = asked(model, **settings)
+    registry._component.cache_clear()
+    assert phase(short, "denoise step") == phase(whole, "denoise step")
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "settings"),
+    [("sdxl", "rtx-4090", {}), ("sdxl", "rtx-4090", {"vae_slicing": True}), (FLUX, "l40s", {}), ("sdxl", "t4", {})],
+)
+def test_the_largest_batch_fits_at_every_moment_and_the_next_does_not(model, gpu, settings):
+    result = asked(model, gpu=gpu, **settings)
+    most, usable = expected(result, "max_batch"), result.capacity.usable_bytes
+    peaks = [
+        max(one.bytes for one in asked(model, gpu=gpu, batch_size=many, **settings).phases) for many in (most, most + 1)
+    ]
+    assert peaks[0] <= usable < peaks[1]
+
+
+def test_a_plan_of_a_pipeline_asks_each_call_once(monkeypatch):
+    registry._component.cache_clear()
+    calls = []
+    walk = registry.live_set
+    monkeypatch.setattr(
+        registry, "live_set", lambda *given, **more: calls.append(given[1:]) or walk(*given, **more)
+    )
+    asked("sdxl", gpu="rtx-4090")
+    first = len(calls)
+    asked("sdxl", gpu="rtx-4090", vae_tiling=True)
+    asked("sdxl", gpu="rtx-4090", vae_slicing=True)
+    assert sum("sample" in str(one) for one in calls) <= 6  # of the denoiser, in all three
+    assert len(calls) < 2 * first
 
 
 def test_guidance_doubles_the_denoisers_batch_where_the_pipeline_joins_prompts():

@@ -4,7 +4,7 @@ and keep the last frames of every convolution between (diffusers 0.42.1 autoenco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
@@ -119,9 +119,9 @@ def idle_blocks(config: Config) -> tuple[Block, ...]:
     return (*_encoder(c), *_call(c, _Call(2), [], 0, 3))
 
 
-def blocks_of_call(config: Config, z: tuple[int, ...]) -> tuple[Block, ...]:
+def blocks_of_call(config: Config, given: Mapping[str, tuple[int, ...]]) -> tuple[Block, ...]:
     """Everything that `decode` of these latents runs."""
-    return clip_blocks(config, z[2])
+    return clip_blocks(config, given["z"][2])
 
 
 def clip_blocks(config: Config, frames: int) -> tuple[Block, ...]:

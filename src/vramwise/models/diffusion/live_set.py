@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
@@ -75,8 +76,7 @@ def live_set(
         run.run(block)
         kept |= {run.streams[name].storage for name in block.outputs if name.startswith(KEPT)}
         for node in tape.nodes[first:]:
-            path = f"{block.name}.{node.module}" if block.name and node.module else block.name or node.module
-            node.module = _IN_A_LIST.sub(r"/\1", path)
+            node.module = _path(block.name, node.module)
     _unpack(run, tape, unpacked_bytes or {})
     _fetch(run, tape, fetched or {}, ahead=ahead)
     outputs = tuple(run.streams[name] for name in blocks[-1].outputs)
@@ -86,6 +86,11 @@ def live_set(
     fullest = max(walked.moments, key=lambda moment: whole(moment.total))
     left = {tensor.storage: tensor for tensor in outputs}
     return LiveSet(whole(fullest.total), fullest.operation, fullest.module, sum(_size(x) for x in left.values()))
+
+
+@cache
+def _path(block: str, module: str) -> str:
+    return _IN_A_LIST.sub(r"/\1", f"{block}.{module}" if block and module else block or module)
 
 
 def _until_replaced(tape: Tape, kept: set[Storage]) -> dict[Storage, int]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from functools import lru_cache
 from importlib import import_module
 from typing import Final
 
@@ -50,8 +53,9 @@ class Component:
     """Tables that its files hold beside the parameters."""
     kept_in_fp32: tuple[str, ...] = ()
     """Words in the names of what stays in fp32 whatever the dtype."""
-    blocks_of_call: Callable[[Config, tuple[int, ...]], tuple[Block, ...]] | None = None
-    """What a call runs where that hangs on the latents' frames."""
+    blocks_of_call: Callable[[Config, Mapping[str, tuple[int, ...]]], tuple[Block, ...]] | None = None
+    """What is walked of a call with tensors of these shapes, where that is not all blocks as they are."""
+    answered: dict[object, LiveSet] = field(default_factory=dict, repr=False)
 
     @property
     def model(self) -> Model:
@@ -66,19 +70,32 @@ class Component:
 
         A language model among the encoders fills its cache of keys and values on the way, which is whole in the end.
 
-        `unpacked_bytes`, `fetched`, `ahead`: see `live_set`.
+        `unpacked_bytes`, `fetched`, `ahead`: see `live_set`. Asked again it is not worked out again.
         """
+        asked = tuple(given), dtype, _frozen(unpacked_bytes), _frozen(fetched), ahead
+        if asked not in self.answered:
+            self.answered[asked] = self._called(given, dtype, unpacked_bytes, fetched, ahead=ahead)
+        return self.answered[asked]
+
+    def _called(
+        self, given: Sequence[Given], dtype: str, unpacked_bytes: Mapping[str, int] | None,
+        fetched: Mapping[str, int] | None, *, ahead: bool,
+    ) -> LiveSet:  # fmt: skip
         ids = next((one.shape for one in given if one.stream == "input_ids"), (1, 1))
         others = [one for one in given if one.stream != "input_ids"]
         blocks = self.blocks
         if self.blocks_of_call is not None:
-            blocks = self.blocks_of_call(self.config, next(one.shape for one in given if one.stream == "z"))
+            blocks = self.blocks_of_call(self.config, {one.stream: one.shape for one in given})
         found = live_set(
             blocks, others, dtype, batch=ids[0], tokens=ids[1], unpacked_bytes=unpacked_bytes, fetched=fetched,
             ahead=ahead,
         )  # fmt: skip
         kept = sum(cache.elements_per_token for block in blocks for cache in block.caches) * ids[0] * ids[1]
         return replace(found, bytes=found.bytes + kept * ITEM_BYTES[dtype]) if kept else found
+
+
+def _frozen(sizes: Mapping[str, int] | None) -> frozenset[tuple[str, int]] | None:
+    return None if sizes is None else frozenset(sizes.items())
 
 
 def tile_of(part: Component) -> tuple[int, int]:
@@ -96,8 +113,16 @@ def scale_of(part: Component) -> int:
 
 
 def component(class_name: str, config: Mapping[str, object], model_id: str = "") -> Component:
-    """A component by its class. Raises UndescribedTypeError for another, SourceError for values that cannot be."""
-    c = Config(config, model_id)
+    """A component by its class. Raises UndescribedTypeError for another, SourceError for values that cannot be.
+
+    The same component keeps what its calls were found to hold: plans and suggestions ask for them again and again.
+    """
+    return _component(class_name, json.dumps(config, sort_keys=True), model_id)
+
+
+@lru_cache(maxsize=16)
+def _component(class_name: str, config: str, model_id: str) -> Component:
+    c = Config(json.loads(config), model_id)
     if class_name in _TEXT_ENCODERS:
         from vramwise.models.diffusion import text_encoders
 

@@ -5,7 +5,7 @@ Every result of the way down has a name until the block on the way up that it is
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.config import Config
@@ -22,7 +22,7 @@ from vramwise.models.operations.latents import (
     TokensToMap,
     Waves,
 )
-from vramwise.records import record
+from vramwise.records import record, replace
 
 CLASS_DEFAULTS: dict[str, object] = {
     "in_channels": 4, "out_channels": 4, "block_out_channels": [320, 640, 1280, 1280], "layers_per_block": 2,
@@ -43,6 +43,8 @@ _PLAIN = {
 
 
 _MOST_IN_A_BLOCK = 64
+_WALKED = 3
+"""Layers of a transformer that are walked: its first, one between two others, its last. The rest hold what the second does."""
 
 
 @record
@@ -70,7 +72,18 @@ class Plan:
 def blocks(config: Config) -> tuple[Block, ...]:
     """Streams are named as the class's arguments: sample, timestep, encoder_hidden_states, text_embeds, time_ids."""
     c = config.filled(CLASS_DEFAULTS)
+    return _of(c, _plan(c))
+
+
+def blocks_of_call(config: Config, given: Mapping[str, tuple[int, ...]]) -> tuple[Block, ...]:
+    """What the fullest moment of a call follows from, whatever is `given`: the blocks, no transformer deeper than three."""
+    c = config.filled(CLASS_DEFAULTS)
     plan = _plan(c)
+    shallow = tuple(replace(level, layers=min(level.layers, _WALKED)) for level in plan.levels)
+    return _of(c, replace(plan, levels=shallow))
+
+
+def _of(c: Config, plan: Plan) -> tuple[Block, ...]:
     skips: list[tuple[str, int]] = []
     return (_beginning(c, plan, skips), *_down(plan, skips), _mid(plan), *_up(plan, skips), _end(c, plan))
 

@@ -8,7 +8,6 @@ from vramwise.errors import ScenarioError, UndescribedTypeError, clipped
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
 from vramwise.intervals import around
-from vramwise.largest import largest_within
 from vramwise.models.diffusion.pipelines import PIPELINES, Asked, Pipeline, alone, config_as_called
 from vramwise.models.diffusion.registry import Component, component
 from vramwise.records import replace
@@ -17,7 +16,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.serving.common.answer import amount, context_node, interval, peak_of, resolved
 from vramwise.serving.common.constants import constant
-from vramwise.serving.diffusers.phases import Plan, phases_of
+from vramwise.serving.diffusers.phases import Plan, largest_batch, phases_of
 from vramwise.serving.diffusers.weights import check_quantization, held
 from vramwise.units import GIB
 from vramwise.verdict import verdict_of
@@ -177,11 +176,7 @@ def _answer(
     verdict = None
     if capacity is not None:
         usable = capacity.usable_bytes
-        most = (
-            0
-            if loading
-            else largest_within(lambda n: peak_of(phases_of(plan.of_batch(n))).bytes, usable, LARGEST_BATCH)
-        )
+        most = 0 if loading else largest_batch(plan, usable, LARGEST_BATCH)
         if not loading:
             quantities["max_batch"] = Quantity.exact(most)
         verdict = verdict_of(top, usable, _reasons(peak, usable, most))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
+from vramwise.largest import largest_within
 from vramwise.models.diffusion.live_set import Given, LiveSet
 from vramwise.models.diffusion.pipelines import Asked, Pipeline, prompt_given
 from vramwise.models.diffusion.registry import Component, tile_of
@@ -39,12 +41,38 @@ class Plan:
 
 def phases_of(plan: Plan) -> tuple[Phase, ...]:
     """Every moment in order."""
-    encoders = [_encoding(plan, name, length) for name, length in plan.pipeline.encoders if name in plan.parts]
+    encoders = [encoding(plan) for encoding in _encodings(plan)]
     found = [_loading(plan)]
     if encoders:
         found.append(max(encoders, key=lambda phase: phase.bytes))
     found.append(_step(plan))
     return (*found, _decoding(plan)) if plan.pipeline.decoder in plan.held else tuple(found)
+
+
+def largest_batch(plan: Plan, room: int, most: int) -> int:
+    """The largest batch up to `most` whose every moment fits; 0 where not even one image does.
+
+    A moment's need does not fall with the batch: the fullest one bounds it, and what takes longer to work out is asked
+    at that bound alone.
+    """
+    moments = [_loading, *_encodings(plan), _step]
+    if plan.pipeline.decoder in plan.held:
+        moments.append(_decoding)
+    for moment in sorted(moments, key=lambda one: -one(plan).bytes):
+
+        def need(batch: int, moment: Callable[[Plan], Phase] = moment) -> int:
+            return moment(plan.of_batch(batch)).bytes
+
+        at_most = need(most) if most else 0
+        if at_most > room:
+            most = largest_within(need, room, most, (most, at_most))
+    return most
+
+
+def _encodings(plan: Plan) -> list[Callable[[Plan], Phase]]:
+    return [
+        partial(_encoding, name=name, length=length) for name, length in plan.pipeline.encoders if name in plan.parts
+    ]
 
 
 def _resident(plan: Plan, name: str, at_dtype: Held | None = None) -> list[Node]:
