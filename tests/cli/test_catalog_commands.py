@@ -12,6 +12,7 @@ import pytest
 from vramwise.cli import listing
 from vramwise.cli.main import main
 from vramwise.models import supported_types
+from vramwise.sources.pipelines import pipelines
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -61,8 +62,9 @@ def test_an_unknown_name_is_one_line_and_exit_2(
 def test_models_tells_which_families_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     rows = json.loads(printed(capsys, "models", "--json"))
     assert len(rows) >= 600
-    assert {row["described"] for row in rows if row["model_type"] in supported_types()} == {True}
-    assert {row["described"] for row in rows if row["model_type"] not in supported_types()} <= {False}
+    known = {*supported_types(), *(one.model_type for one in pipelines())}
+    assert {row["described"] for row in rows if row["model_type"] in known} == {True}
+    assert {row["described"] for row in rows if row["model_type"] not in known} <= {False}
     text = printed(capsys, "models", "meta-llama/", "3.1", "8b")
     assert "meta-llama/Llama-3.1-8B" in text
     assert text.splitlines()[-1].startswith("2 models, ")
@@ -118,6 +120,16 @@ def test_no_two_columns_of_gpus_have_one_heading(capsys: pytest.CaptureFixture[s
     assert main(["gpus", "h100"]) == 0
     heading = re.split(r" {2,}", capsys.readouterr().out.split("\n\n")[1].splitlines()[0].strip())
     assert len(heading) == len(set(heading))
+
+
+def test_image_and_video_pipelines_are_listed_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "flux"]) == 0
+    said = capsys.readouterr().out
+    assert "black-forest-labs/FLUX.1-dev" in said
+    assert said.rstrip().endswith("sources")
+    assert "2 models, 2 of families that can be estimated" in said
+    assert main(["models", "sdxl", "--json"]) == 0
+    assert [one["described"] for one in json.loads(capsys.readouterr().out)] == [True]
 
 
 def test_one_model_is_no_models(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,9 +86,7 @@ def test_a_plan_of_a_pipeline_asks_each_call_once(monkeypatch):
     registry._component.cache_clear()
     calls = []
     walk = registry.live_set
-    monkeypatch.setattr(
-        registry, "live_set", lambda *given, **more: calls.append(given[1:]) or walk(*given, **more)
-    )
+    monkeypatch.setattr(registry, "live_set", lambda *given, **more: calls.append(given[1:]) or walk(*given, **more))
     asked("sdxl", gpu="rtx-4090")
     first = len(calls)
     asked("sdxl", gpu="rtx-4090", vae_tiling=True)

@@ -28,7 +28,10 @@ def test_a_result_leaves_out_the_suggestions_alone():
 
 
 def test_models_are_found_by_their_words():
+    pipelines = answer("models", {"query": "flux", "limit": 9})["models"]
+    assert {(one["id"], one["task"]) for one in pipelines} >= {("black-forest-labs/FLUX.1-dev", "generate")}
     found = answer("models", {"query": "llama 3.1 8b instruct", "limit": 1})
+    assert found["models"][0]["task"] == "serve"
     assert found["models"][0]["id"] == "meta-llama/Llama-3.1-8B-Instruct"
     assert found["models"][0]["num_parameters"] == 8030261248
     assert found["total"] >= 1

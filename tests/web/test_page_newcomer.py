@@ -116,6 +116,65 @@ def test_one_term_that_is_left_keeps_its_name(page: Any, address: str) -> None:
     assert "other" not in names
 
 
+def test_an_image_pipeline_is_found_by_name_and_run_by_its_own_task(page: Any, address: str) -> None:
+    shown(page, address, SERVING)
+    page.fill("#model", "flux.1-dev")
+    page.press("#model", "Enter")
+    page.wait_for_function(
+        "() => location.hash.includes('model=flux.1-dev') && location.hash.includes('task=generate')"
+    )
+    page.wait_for_selector('#question .fields > .field label[for="generate-image_size"]')
+    page.wait_for_selector("#answer:not(.stale) .subject:has-text('diffusers')")
+    assert page.input_value("#model") == "flux.1-dev"
+    assert page.locator('[for="generate-new_tokens"]').count() == 0
+    page.click("label.goal:has(#goal-train)")
+    page.click('[data-focus="meant-0"]')  # it is not trained here: what can be asked is a press away
+    page.wait_for_function("() => location.hash.includes('task=generate')")
+    page.click("#tab-map")
+    page.wait_for_selector('.heat-table th:has-text("1536x1536")')
+    page.fill("#model", "qwen3-8b")
+    page.press("#model", "Enter")
+    page.wait_for_function("() => location.hash.includes('task=serve')")
+    page.wait_for_selector("#answer:not(.stale) .subject:has-text('Qwen3-8B')")
+    assert page.input_value("#model") == "qwen3-8b"
+
+
+def test_what_is_being_looked_for_is_said(page: Any, address: str) -> None:
+    page.route("**/api/v1/suggestions", lambda route: None)  # it never comes
+    shown(page, address, f"{SERVING}&num_gpus=2")
+    assert page.inner_text(".fixes") == "Looking for what makes it fit …"
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_name_that_is_none_is_not_answered_with_a_command(page: Any, address: str) -> None:
+    page.goto(f"{address}#model=qwen3-8b&task=serve&gpu=rtx-4099")
+    page.wait_for_selector("#answer .error")
+    assert page.inner_text("#answer .error").endswith("?")
+    assert "vramwise gpus" not in page.inner_text("#question")
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_thirteen_moments_are_seen_at_once_and_a_map_keeps_its_lengths(page: Any, address: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 812})
+    shown(page, address, "#model=llama-3.1-70b&task=train&gpu=h100-sxm-80gb&num_gpus=8&train.fsdp=full-shard")
+    moments = page.locator(".moment")
+    assert moments.count() == 13
+    if width == 1280:
+        assert page.evaluate("(one => one.scrollWidth <= one.clientWidth + 1)(document.querySelector('#view .scroll'))")
+    shown(page, address, SERVING, "map")
+    page.evaluate("document.querySelector('#view .scroll').scrollLeft = 500")
+    assert page.evaluate("document.querySelector('.heat-table tbody th').getBoundingClientRect().left") >= 0
+
+
+def test_a_command_that_names_a_file_asks_for_the_file() -> None:
+    command = (
+        "torchrun --nproc_per_node 8 train.py --deepspeed nowhere.json --model_name_or_path meta-llama/Llama-3.1-8B"
+    )
+    message = answer("read", {"name": "pasted.txt", "text": command})["error"]["message"]
+    assert message.startswith("the command names a file that is not here: give the file itself")
+    assert "nowhere.json" in message
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_pasted_command_line_is_read(page: Any, address: str, command: str) -> None:
     task, engine = COMMANDS[command]

@@ -12,6 +12,7 @@ from vramwise.errors import UnknownNameError, nearest
 from vramwise.models.config import stated_dtype
 from vramwise.sources import CatalogEntry, catalog
 from vramwise.sources.known_names import near
+from vramwise.sources.pipelines import pipelines
 
 HELP = "list models that are known by name"
 
@@ -31,10 +32,10 @@ def run(args: argparse.Namespace) -> int:
     query = " ".join(args.query)
     if args.types:
         return _list_types(query, as_json=args.json)
-    found = catalog(query) or _elsewhere(args.query)
+    found = [*catalog(query), *pipelines(query)] or _elsewhere(args.query)
     if not found:
         raise UnknownNameError("model", query, near(query), "vramwise models lists all")
-    described = _described_types()
+    described = _described_types() | {one.model_type for one in pipelines()}
     if args.json:
         print(json.dumps([_facts(one, described) for one in found], indent=2, ensure_ascii=False))
         return 0

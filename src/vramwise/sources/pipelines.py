@@ -13,6 +13,7 @@ from pathlib import Path
 
 from vramwise.errors import SourceError, clipped
 from vramwise.formats.ranged import RangedFiles
+from vramwise.sources.catalog import CatalogEntry
 from vramwise.sources.repository import ModelSource
 
 _FILE = Path(__file__).parent / "pipelines.jsonl"
@@ -32,6 +33,20 @@ def _rows() -> dict[str, dict[str, object]]:
 def pipeline_names() -> tuple[str, ...]:
     """Ids of the built-in pipelines."""
     return tuple(dict.fromkeys(str(row["id"]) for row in _rows().values()))
+
+
+def pipelines(query: str = "") -> list[CatalogEntry]:
+    """The built-in pipelines whose id, other names or class hold every word of `query`, as entries of the catalog."""
+    found = []
+    for name in pipeline_names():
+        row = _rows()[name.lower()]
+        config, aliases = row["config"], row["aliases"]
+        assert isinstance(config, dict)
+        assert isinstance(aliases, list)
+        kind = str(config["_class_name"])
+        if all(word in " ".join((name, *aliases, kind)).lower() for word in query.lower().split()):
+            found.append(CatalogEntry(name, tuple(aliases), None, kind, "reduced", str(row["source"]), config))
+    return found
 
 
 def known_pipeline(name: str) -> ModelSource | None:

@@ -44,7 +44,7 @@ _PLAIN = {
 
 _MOST_IN_A_BLOCK = 64
 _WALKED = 3
-"""Layers of a transformer that are walked: its first, one between two others, its last. The rest hold what the second does."""
+"""Layers of a transformer that are walked: its first, one in the middle, its last; the rest hold what the second does."""
 
 
 @record
@@ -76,7 +76,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
 
 
 def blocks_of_call(config: Config, given: Mapping[str, tuple[int, ...]]) -> tuple[Block, ...]:
-    """What the fullest moment of a call follows from, whatever is `given`: the blocks, no transformer deeper than three."""
+    """What the fullest moment of a call follows from, whatever is `given`: no transformer is deeper than three."""
     c = config.filled(CLASS_DEFAULTS)
     plan = _plan(c)
     shallow = tuple(replace(level, layers=min(level.layers, _WALKED)) for level in plan.levels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vramwise import __version__
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
@@ -24,6 +24,9 @@ from vramwise.scenario.values import (
 )
 from vramwise.scenario.values import Share as Number
 from vramwise.web.bodies import Body, choice_in, only, text_in, whole_in
+
+if TYPE_CHECKING:
+    from vramwise.sources.catalog import CatalogEntry
 
 MOST_MODELS = 500
 FIRST: Mapping[str, Any] = {
@@ -54,19 +57,25 @@ def schema(body: Body) -> dict[str, Any]:
 
 
 def models(body: Body) -> dict[str, Any]:
-    """`{"query", "limit"}`: the catalog's models whose names or types hold every word; `near` where none does."""
-    from vramwise.sources.catalog import names
+    """`{"query", "limit"}`: the catalog's models whose names or types hold every word; `near` where none does.
+
+    `task` of each is what runs it: `generate` an image or video pipeline, `serve` any other.
+    """
+    from vramwise.sources.catalog import entry, names
     from vramwise.sources.known_names import near
+    from vramwise.sources.pipelines import pipelines
 
     only(body, "query", "limit")
     query, limit = text_in(body, "query", "")[:500], whole_in(body, "limit", 20, most=MOST_MODELS)
     found = _found(query.lower().split())
     own = set(names().own)
     found.sort(key=lambda one: (not one.lower().rpartition("/")[2].startswith(query.lower()), one not in own))
+    made = pipelines(query)
+    told = [*(_model(entry(one)) for one in found[:limit]), *(_model(one, "generate") for one in made)]
     return {
-        "models": [_model(one) for one in found[:limit]],
-        "total": len(found),
-        "near": [] if found or not query else list(near(query)),
+        "models": told[:limit],
+        "total": len(found) + len(made),
+        "near": [] if told or not query else list(near(query)),
     }
 
 
@@ -76,20 +85,19 @@ def _found(words: list[str]) -> list[str]:
     return [one.id for one in catalog(" ".join(words))] if words else list(names().ids)
 
 
-def _model(model_id: str) -> dict[str, Any]:
+def _model(one: CatalogEntry, task: str = "serve") -> dict[str, Any]:
     from vramwise.cli.models import context_and_weights
     from vramwise.models import supported_types
     from vramwise.planner.sizes import num_parameters_of
-    from vramwise.sources.catalog import entry
 
-    one = entry(model_id)
     context, weights = context_and_weights(one)
     return {
         "id": one.id,
         "aliases": list(one.aliases),
         "model_type": one.model_type,
-        "described": one.model_type in supported_types(),
-        "num_parameters": num_parameters_of(one.id),
+        "described": task == "generate" or one.model_type in supported_types(),
+        "task": task,
+        "num_parameters": None if task == "generate" else num_parameters_of(one.id),
         "context": context,
         "weights": weights,
     }

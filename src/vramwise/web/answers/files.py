@@ -193,7 +193,12 @@ def _command(words: Sequence[str], body: Body) -> dict[str, Any]:
     """What the program would be that a command line starts."""
     from vramwise.interop.launch import read_command
 
-    return {"kind": "command", "programs": [_program("", read_command(words), body)]}
+    try:
+        launch = read_command(words)
+    except SourceError as problem:
+        where = "give the file itself, or ask vramwise estimate -- COMMAND where it lies"
+        raise SourceError(f"the command names a file that is not here: {where} ({problem})") from None
+    return {"kind": "command", "programs": [_program("", launch, body)]}
 
 
 def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:

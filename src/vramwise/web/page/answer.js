@@ -5,6 +5,7 @@ import { byId, fill, h, s } from "./dom.js";
 import { chance, gib, interval, isBytes, number, parameters, quantityText, size } from "./format.js";
 import { titleOf } from "./gpus.js";
 import { named, sentence, t } from "./i18n.js";
+import { withoutCommand } from "./sentences.js";
 
 const FACTS = ["max_concurrency", "kv_cache_tokens", "max_batch", "max_seq", "step_time_s", "tokens_per_second", "peak_reserved", "nvidia_smi"];
 const MARKS = { fits: "M5 12.5l4.5 4.5L19 7", tight: "M12 5v9M12 17.5v1.5", "does not fit": "M6 6l12 12M18 6L6 18" };
@@ -21,7 +22,7 @@ export function showError(error) {
   const isKept = where.querySelector(".headline") !== null;
   where.classList.toggle("stale", isKept);
   byId("summary").classList.add("stale");
-  if (!isKept) fill(where, sentence("p", { class: "error" }, error.message));
+  if (!isKept) fill(where, sentence("p", { class: "error" }, withoutCommand(error.message)));
   else if (!where.querySelector(".before")) where.prepend(h("p", { class: "before" }, t("answer.before")));
 }
 
@@ -56,7 +57,7 @@ export function showAnswer(result, onterm, onnotes) {
       t("answer.usable"), " ", size("capacity.usable_bytes", capacity.usable_bytes), " · ", t("answer.moment"), " ", named("moment", result.peak_phase), notes(result, onnotes))
       : h("p", { class: "card-line" }, t("answer.no_card"), notes(result, onnotes)),
     verdict && verdict.word !== "fits" && verdict.reasons.length ? h("ul", { class: "reasons" }, verdict.reasons.map((one) => sentence("li", {}, one))) : null,
-    verdict && verdict.word !== "fits" ? h("div", { class: "fixes" }) : null,
+    verdict && verdict.word !== "fits" ? h("div", { class: "fixes" }, h("span", { class: "waiting", role: "status" }, t("fixes.searching"))) : null,
     counters(result, FACTS.filter((name) => name in result.quantities), "facts"));
   byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
 }
@@ -77,7 +78,7 @@ function cardName(result) {
 function sub(result) {
   const own = result.scenario[result.scenario.task === "load" ? "serve" : result.scenario.task] ?? {};
   const trained = result.model.num_trainable_parameters;
-  const words = [named("task", result.scenario.task), own.framework ?? own.engine, own.engine_version, own.method, own.quantization ?? own.gguf_quant ?? own.dtype ?? own.precision];
+  const words = [named("task", result.scenario.task), own.framework ?? (own.image_size && result.scenario.task === "generate" ? "diffusers" : own.engine), own.engine_version, own.method, own.quantization ?? own.gguf_quant ?? own.dtype ?? own.precision, result.scenario.task === "generate" ? own.image_size : null];
   return h("span", {}, number("model.num_parameters", result.model.num_parameters, parameters(result.model.num_parameters)),
     ` ${t("answer.parameters")}`, trained && trained < result.model.num_parameters
       ? [" · ", number("model.num_trainable_parameters", trained, parameters(trained)), ` ${t("answer.trained")}`] : null,

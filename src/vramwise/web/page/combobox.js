@@ -59,5 +59,6 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
   });
   const box = h("div", { class: "field combo" }, h("label", { for: id }, label), h("div", { class: "combo-box" }, input, list),
     help ? h("small", { class: "help" }, help) : null);
-  return { box, show: (text) => { if (document.activeElement !== input) input.value = value = text; } };
+  const isTypedIn = () => document.activeElement === input && value !== undefined && input.value !== value;
+  return { box, show: (text) => { if (!isTypedIn()) input.value = value = text; } };
 }

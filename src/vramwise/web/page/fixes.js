@@ -22,10 +22,15 @@ export async function showFixes(root, scenario, onmore) {
   const where = root.querySelector(".fixes");
   if (!where) return;
   const answer = await suggestionsFor(scenario);
-  if (answer === null || answer.error || !where.isConnected) return;
+  if (answer === null || !where.isConnected) return;
+  const more = h("button", { type: "button", class: "link", "data-focus": "fixes-more", onclick: onmore }, t("fixes.more"));
+  if (answer.error) {
+    fill(where, more);
+    return;
+  }
   const fitting = answer.suggestions.map((one, i) => ({ one, i })).filter(({ one }) => one.fits).slice(0, MOST);
   fill(where, h("span", {}, t(fitting.length ? "fixes.fits" : "fixes.none")), fitting.map(({ one, i }) =>
     h("button", { type: "button", class: "fix apply", "data-focus": `fix-${i}`, onclick: () => apply(one.change) },
-      h("code", {}, changeText(one.change)), " ", number(`suggestions.${i}.total_needed.expected`, one.total_needed.expected, gib(one.total_needed.expected)), " GiB")),
-  h("button", { type: "button", class: "link", "data-focus": "fixes-more", onclick: onmore }, t("fixes.more")));
+      h("code", {}, changeText(one.change)), " ", h("span", { class: "n" }, number(`suggestions.${i}.total_needed.expected`, one.total_needed.expected, gib(one.total_needed.expected)), " GiB"))),
+  more);
 }

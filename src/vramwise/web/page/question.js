@@ -6,7 +6,7 @@ import { byId, fill, h } from "./dom.js";
 import { count, gib, parameters } from "./format.js";
 import { gpus } from "./gpus.js";
 import { t } from "./i18n.js";
-import { said } from "./sentences.js";
+import { said, withoutCommand } from "./sentences.js";
 import { control, folded, topics } from "./settings.js";
 import { apply, get, setScenario, settingsOf, state, tableOf, withSettings } from "./state.js";
 
@@ -24,6 +24,8 @@ const FIVE = {
   many: ["fsdp", "zero_stage"],
   shared: ["tensor_parallel_size"],
   generate: ["quantization", "dtype", "batch_size", "prompt_tokens", "new_tokens"],
+  pipeline: ["quantization", "dtype", "batch_size", "image_size", "offload"],
+  video: ["num_frames"],
 };
 
 const SHARED_WHEN_TOLD = ["vllm", "sglang", "tgi", "tensorrt-llm"];
@@ -50,7 +52,7 @@ function five(scenario) {
   const table = tableOf(scenario);
   const engine = settingsOf(scenario).engine ?? "vllm";
   const keys = table === "train" ? [...FIVE[goalOf(scenario)], ...((scenario.num_gpus ?? 1) > 1 ? FIVE.many : [])]
-    : table === "generate" ? FIVE.generate
+    : table === "generate" ? (madeOf(resolvedNow) ? [...FIVE.pipeline, ...(madeOf(resolvedNow).num_frames > 1 ? FIVE.video : [])] : FIVE.generate)
       : ["llama.cpp", "ollama"].includes(engine) ? FIVE.gguf : engine === "mlx" ? FIVE.mlx
         : [...FIVE.serve, ...((scenario.num_gpus ?? 1) > 1 && SHARED_WHEN_TOLD.includes(engine) ? FIVE.shared : [])];
   return keys.map((key) => `${table}.${key}`);
@@ -76,13 +78,13 @@ export function showQuestion(scenario, resolved, error) {
   for (const one of parts.controls) one.show(scenario, resolvedNow, error);
   const facts = lastModels.find((one) => one.id === scenario.model || one.aliases.includes(scenario.model));
   parts.modelFacts.textContent = facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "";
-  fill(parts.problem, error ? said(error.message) : "", error ? meant(error.message) : null);
+  fill(parts.problem, error ? withoutCommand(said(error.message)) : "", error ? meant(error.message) : null);
   parts.problem.hidden = !error;
 }
 
 function build(scenario, main, shape) {
   const model = combobox({ id: "model", label: t("question.model"), placeholder: t("question.model_hint"), find: findModels,
-    chosen: (value) => setScenario({ ...state.scenario, model: value }) });
+    chosen: async (value) => setScenario(runBy(await taskOf(value), { ...state.scenario, model: value })) });
   const gpu = combobox({ id: "gpu", label: t("question.gpu"), placeholder: t("question.gpu_hint"), find: findCards,
     chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null, ...engineOn(value) })) });
   const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
@@ -130,8 +132,29 @@ function engineOn(card) {
   return isOpen && APPLE.test(card) ? { "serve.engine": "llama.cpp" } : {};
 }
 
-/* An unknown name's nearest ones, to be taken by a press. */
+/* A pipeline of images or videos is run by another task than a language model: the goal stays, the task follows. */
+function runBy(task, scenario) {
+  if (scenario.task === "train" || scenario.task === "load") return scenario;
+  if (task === "serve" && !(scenario.task === "generate" && madeOf(resolvedNow))) return scenario;
+  const { serve, generate, ...rest } = scenario;
+  const kept = task === "generate" ? generate : serve;
+  return { ...rest, task, ...(kept ? { [task]: kept } : {}) };
+}
+
+/* What a pipeline makes, of a scenario that asks about one. */
+const madeOf = (resolved) => (resolved?.generate?.image_size ? resolved.generate : null);
+
+async function taskOf(model) {
+  const isIt = (one) => [one.id, one.id.split("/").pop(), ...one.aliases].some((name) => name.toLowerCase() === model.toLowerCase());
+  const found = lastModels.find(isIt) ?? (await ask("models", { query: model.slice(0, 200), limit: 40 })).models?.find(isIt);
+  return found?.task ?? "serve";
+}
+
+/* An unknown name's nearest ones, or what a pipeline can be asked, to be taken by a press. */
 function meant(message) {
+  if (message.endsWith("expected generate or load")) {
+    return h("span", { class: "row" }, h("button", { type: "button", "data-focus": "meant-0", onclick: () => choose(GOALS.run, true) }, t("goal.run")));
+  }
   const found = /^unknown (model|GPU) ".*?": did you mean (.+?)\?/.exec(message);
   if (!found) return null;
   const key = found[1] === "model" ? "model" : "gpu";
@@ -145,7 +168,8 @@ function tokenField() {
     "data-focus": "token", onchange: (event) => { hubToken(event.target.value.trim()); setScenario(state.scenario); } }), h("small", { class: "help" }, t("question.token_help")));
 }
 
-function choose(start) {
+function choose(start, isPipeline = madeOf(resolvedNow) !== null) {
+  if (start.task === "serve" && isPipeline) start = { task: "generate" };
   const { model, gpu, num_gpus, gpu_total_bytes } = state.scenario;
   const machine = { model, gpu, num_gpus, gpu_total_bytes };
   for (const key of Object.keys(machine)) if (machine[key] === undefined) delete machine[key];

@@ -27,6 +27,9 @@ function pattern(text) {
   return new RegExp(`^${parts.join("")}$`);
 }
 
+/* Where the names stand is said to those who type commands; here they are a press away. */
+export const withoutCommand = (text) => text.replace(/\s*[(（]vramwise [a-z]+ (lists all|列出全部)[^)）]*[)）]/, "");
+
 export function said(text) {
   const body = text.trim();
   if (texts.size === 0 || body === "" || text.length > LONGEST) return text;

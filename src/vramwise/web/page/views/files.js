@@ -91,7 +91,7 @@ function failures(report) {
     h("dl", { class: "counters" }, Object.entries(one).filter(([key, value]) => key.endsWith("_bytes") && value !== null).map(([key, value]) =>
       h("div", {}, h("dt", {}, named("failure", key)), h("dd", {}, number(`report.failures.${i}.${key}`, value, sizeText(value)))))),
     one.changes.length ? [h("h4", {}, t("files.try")), h("ul", {}, one.changes.map((change) => h("li", {}, sentence("code", {}, change.change),
-      change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost ? [" · ", sentence("span", {}, change.cost)] : "")))] : null));
+      change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost && change.cost !== "none" ? [" · ", sentence("span", {}, change.cost)] : "")))] : null));
 }
 
 function program(one, path) {

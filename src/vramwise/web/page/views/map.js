@@ -14,18 +14,24 @@ const AXES = {
   train: [["micro_batch_size", [1, 2, 4, 8, 16, 32, 64]], ["sequence_length", LENGTHS]],
   serve: [["max_num_seqs", [1, 4, 16, 64, 128, 256, 512]], ["max_model_len", [2048, 4096, 8192, 16384, 32768, 65536, 131072]]],
   gguf: [["n_parallel", [1, 2, 4, 8, 16, 32]], ["n_ctx", [2048, 4096, 8192, 16384, 32768, 65536, 131072]]],
+  pipeline: [["batch_size", [1, 2, 4, 8, 16]], ["image_size", ["512x512", "768x768", "1024x1024", "1536x1536", "2048x2048"]]],
   generate: [["batch_size", [1, 2, 4, 8, 16, 32]], ["prompt_tokens", LENGTHS]],
 };
 
 function axes(scenario, resolved) {
   const table = tableOf(scenario);
   const engine = resolved[table]?.engine;
+  if (table === "generate" && resolved.generate?.image_size) return AXES.pipeline;
   return table === "serve" && ["llama.cpp", "ollama"].includes(engine) ? AXES.gguf : AXES[table];
 }
 
 function withOwn(values, own) {
-  return own && !values.includes(own) ? [...values, own].sort((a, b) => a - b) : values;
+  return own && !values.includes(own) ? [...values, own].sort((a, b) => pixels(a) - pixels(b)) : values;
 }
+
+/* "1024x768" by what it holds, a number as it is. */
+const pixels = (value) => String(value).split("x").reduce((whole, side) => whole * Number(side), 1);
+const shownAs = (value) => (typeof value === "number" ? count(value) : value);
 
 export async function render(root, { scenario, result, anew }) {
   const table = tableOf(scenario);
@@ -55,8 +61,8 @@ function heat(answer, own) {
       number(`needed_bytes.${i}.${j}`, need, gib(need)), word ? h("span", { class: "cell-mark", "aria-hidden": "true" }, MARKS[word]) : null));
   };
   return h("table", { class: "heat-table" }, h("caption", { class: "hidden" }, t("map.caption", { x: x.key, y: y.key })),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key} →`, h("br"), `${y.key} ↓`), x.values.map((one) => h("th", { scope: "col" }, count(one))))),
-    h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, count(one)), x.values.map((_, j) => cell(i, j))))));
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key}\u00a0→`, h("br"), `${y.key}\u00a0↓`), x.values.map((one) => h("th", { scope: "col" }, shownAs(one))))),
+    h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, shownAs(one)), x.values.map((_, j) => cell(i, j))))));
 }
 
 function key() {
