@@ -44,7 +44,7 @@ _PLAIN = {
 
 _MOST_IN_A_BLOCK = 64
 _WALKED = 3
-"""Layers of a transformer that are walked: its first, one in the middle, its last; the rest hold what the second does."""
+"""A transformer is walked in its first layer, one in the middle and its last; the rest hold what that one does."""
 
 
 @record
