@@ -11,6 +11,8 @@ from vramwise.estimation import estimate
 from vramwise.planner import Suggestion, suggestions
 from vramwise.planner.changes import Asked, Cost
 from vramwise.planner.inference_changes import serving_changes
+from vramwise.planner.option import Wishes
+from vramwise.planner.plan import plan as planned
 from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
 from vramwise.planner.training_changes import training_changes
 from vramwise.result import Result
@@ -101,10 +103,31 @@ def test_each_is_a_full_estimate_and_fits_where_any_does(name: str) -> None:
 def test_what_is_likely_to_fit_here_comes_before_further_cards_and_what_hardly_fits_last() -> None:
     tuned = words({"model": "llama-3.1-8b", "task": "train", "gpu": "rtx-4090", "train": {"method": "lora"}})
     assert [change.startswith("2 GPUs") for change in tuned] == [False, True]  # tight with 94 % before a second card
-    _, _, found = asked({"model": "llama-3.1-70b", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
+    _, _, found = asked({"model": "llama-3.1-70b", "task": "serve", "gpu": "h100-sxm-80gb",
                          "serve": {"engine": "vllm"}})  # fmt: skip
     chances = [one.verdict.probability for one in found if one.verdict is not None]
     assert chances[0] > 0.95 > 0.9 > chances[-1]  # fp8 takes the one card to its last 0.01 GiB
+
+
+@pytest.mark.parametrize(("gpu", "many", "first"), [
+    ("rtx-4090", 8, "tensor_parallel_size 8"), ("h100-sxm-80gb", 2, "tensor_parallel_size 2"),
+])  # fmt: skip
+def test_gpus_that_are_there_and_idle_are_used_before_anything_else(gpu: str, many: int, first: str) -> None:
+    table = {"model": "qwen3-32b", "task": "serve", "gpu": gpu, "num_gpus": many, "serve": {"engine": "vllm"}}
+    _, result, found = asked(table)
+    assert result.verdict is not None
+    if not result.verdict.fits:
+        assert (found[0].change.words, found[0].change.cost) == (first, "the GPUs that are there")
+    assert "more GPUs" not in [one.change.cost for one in found if one.change.words == first]
+
+
+def test_idle_gpus_are_used_with_narrower_weights_where_they_alone_are_too_few() -> None:
+    table = {"model": "llama-3.1-70b", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
+             "serve": {"engine": "vllm"}}  # fmt: skip
+    assert words(table)[0] == "tensor_parallel_size 2, quantization fp8"
+    plan = planned(Scenario.from_dict(table | {"model": "qwen3-32b", "gpu": "rtx-4090"}), Wishes("run"))
+    assert plan.options[0].words == "tensor_parallel_size 2 · quantization awq"
+    assert plan.options[0].result.quantities["max_seq"].expected == 40_960
 
 
 @pytest.mark.parametrize("name", ALL)

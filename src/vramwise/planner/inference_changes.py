@@ -28,6 +28,7 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
 }
 """What a setting costs that an engine's reasons name, each found by estimates of its own."""
 _COST_OF_FORMAT = {"fp8": "8-bit weights; a little quality", "awq": "a 4-bit checkpoint; some quality"}
+THERE = "the GPUs that are there"
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
@@ -37,6 +38,7 @@ _FEWER_AT_ONCE = 128  # tokens of llama.cpp's physical batch
 def serving_changes(asked: Asked) -> Iterator[Change]:
     """Every change that may help, by engine."""
     engine = engine_named(asked.scenario.serve.engine)
+    yield from _of_idle_gpus(asked, engine)
     yield from _advised(asked)
     if engine.reads_gguf:
         yield from _of_llama_cpp(asked)
@@ -55,13 +57,18 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once, for where no single one is enough."""
     if engine_named(asked.scenario.serve.engine).memory_share is None:
         return
+    if asked.settings.get("quantization") or _is_quantized(asked):
+        return
+    formats = [name for name in ("fp8", "awq") if name != "fp8" or runs(asked, "fp8_weights")]
+    for ranks in _idle_ranks(asked)[:1]:
+        for weights in formats:
+            words = f"tensor_parallel_size {ranks}, quantization {weights}"
+            values: dict[str, object] = {"tensor_parallel_size": ranks, "quantization": weights}
+            yield Change(words, values, f"{THERE}; {_COST_OF_FORMAT[weights]}", Cost.PRECISION)
     context, cost = _common_context(asked), "some quality; shorter requests"
-    for weights in ("fp8", "awq"):
-        if weights == "fp8" and not runs(asked, "fp8_weights"):
-            continue
-        if not (asked.settings.get("quantization") or _is_quantized(asked)):
-            words = f"quantization {weights}, max_model_len {context:,}"
-            yield Change(words, {"quantization": weights, "max_model_len": context}, cost, Cost.SHORTER)
+    for weights in formats:
+        words = f"quantization {weights}, max_model_len {context:,}"
+        yield Change(words, {"quantization": weights, "max_model_len": context}, cost, Cost.SHORTER)
 
 
 def generation_changes(asked: Asked) -> Iterator[Change]:
@@ -111,6 +118,8 @@ def _advised(asked: Asked) -> Iterator[Change]:
     for texts in _advice(asked):
         if not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
             continue  # of lengths, that is named below which is sure to fit
+        if texts.keys() == {"tensor_parallel_size"} and int(texts["tensor_parallel_size"]) in _idle_ranks(asked):
+            continue  # that is no further card, and is named above
         costs = [_COST_OF_ADVICE[key] for key in texts]
         values = {key: value_of(key, text) for key, text in texts.items()}
         if "tensor_parallel_size" in values:
@@ -182,6 +191,23 @@ def _gpus_of(asked: Asked, ranks: int) -> dict[str, int]:
     }
 
 
+def _idle_ranks(asked: Asked) -> list[int]:
+    """Tensor-parallel ranks with which GPUs work that are there and that the scenario leaves idle, most first."""
+    serve, there = asked.scenario.serve, min(asked.scenario.num_gpus, MOST_RANKS)
+    if gpus_used(serve) > 1:
+        return []
+    return [ranks for ranks in (there, *(1 << power for power in reversed(range(there.bit_length())))) if ranks > 1]
+
+
+def _of_idle_gpus(asked: Asked, engine: Engine) -> Iterator[Change]:
+    """Every GPU that was counted, where the engine uses one of them."""
+    if engine.reads_gguf:
+        return
+    for ranks in dict.fromkeys(_idle_ranks(asked)):
+        words = f"tensor_parallel_size {ranks}"
+        yield Change(words, {"tensor_parallel_size": ranks}, THERE, Cost.NOTHING, family="idle GPUs")
+
+
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     """Twice the ranks, where the engine itself named no number of them; beyond one node stages."""
     serve = asked.scenario.serve
@@ -190,7 +216,7 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     ranks, stages = serve.tensor_parallel_size, serve.pipeline_parallel_size
     twice = min(MOST_RANKS, 2 * ranks)
     for tensor, pipeline in ((twice, stages), (max(ranks, MOST_RANKS), 2 * stages)):
-        if (tensor, pipeline) == (ranks, stages):
+        if (tensor, pipeline) == (ranks, stages) or (pipeline == stages and tensor in _idle_ranks(asked)):
             continue
         values = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
         words = f"tensor_parallel_size {tensor}" + (f", pipeline_parallel_size {pipeline}" if pipeline > stages else "")

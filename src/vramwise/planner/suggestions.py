@@ -88,8 +88,8 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
     """Changes, best first; none where only a part of the need is known.
 
     Where the card is too small, those with which it fits in the order of `_place`, with a combination where nothing but
-    host memory and more GPUs is enough alone. Where there are none, and where the card is large enough, those that
-    save most; nobody who has room to spare offloads or takes more GPUs, so these stand there only alone.
+    host memory and more GPUs is surely enough alone. Where there are none, and where the card is large enough, those
+    that save most; nobody who has room to spare offloads or takes more GPUs, so these stand there only alone.
     """
     if "total_needed" not in result.quantities:
         return []
@@ -103,7 +103,7 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
             found = [item for item in found if item.change.rank < Cost.HOST_MEMORY] or found
         return sorted(found, key=lambda item: -item.saved_bytes)[:MOST_WITHOUT_A_FIT]
     best = [item for item in found if _rank(item.verdict) < _rank(result.verdict)]
-    if all(item.change.rank >= Cost.HOST_MEMORY for item in best):
+    if all(item.change.rank >= Cost.HOST_MEMORY or _is_unsure(item) for item in best):
         best += _combined(asked, estimate, best)
     if not best:
         alone = [item for item in found if item.change.rank < Cost.MORE_GPUS]
@@ -114,9 +114,12 @@ def suggestions(scenario: Scenario, result: Result, estimate: Estimate) -> list[
 
 def _place(item: Suggestion, scenario: Scenario) -> tuple[object, ...]:
     """What makes it fit for sure or nearly so, then what needs no further card, what fits best, and the mildest."""
-    is_unsure = item.verdict is None or item.verdict.probability < NEARLY_SURE
     buys = cast("int", item.change.values.get("num_gpus", 1)) > scenario.num_gpus
-    return is_unsure, buys, _rank(item.verdict), item.change.rank, -item.saved_bytes
+    return _is_unsure(item), buys, _rank(item.verdict), item.change.rank, -item.saved_bytes
+
+
+def _is_unsure(item: Suggestion) -> bool:
+    return item.verdict is None or item.verdict.probability < NEARLY_SURE
 
 
 def _with(runs: Change, asked: Asked, estimate: Estimate) -> list[Suggestion]:
@@ -165,9 +168,9 @@ def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
 
 def _combined(asked: Asked, estimate: Estimate, there: list[Suggestion]) -> list[Suggestion]:
     """The mildest combinations that make it fit: of those that keep the method until one is sure; another method or
-    more GPUs once, and only where none is `there`."""
+    more GPUs once, and only where none is `there` that is nearly sure."""
     found: list[Suggestion] = []
-    taken = {one.change.rank for one in there}
+    taken = {one.change.rank for one in there if not _is_unsure(one)}
     for change in _combinations_of(asked):
         if change.rank in taken or not _may_fit(asked, change):
             continue
