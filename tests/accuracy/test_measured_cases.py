@@ -16,6 +16,7 @@ from vramwise.scenario import Scenario
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
 COUNTS = {
     "llamacpp.jsonl": (159, 477),
+    "llamacpp-logs.jsonl": (49, 205),
     "serving.jsonl": (162, 404),
     "serving-threads.jsonl": (17, 41),
     "serving-2026.jsonl": (31, 112),

@@ -72,6 +72,7 @@ def write_header(name: str, path: Path) -> None:
             self.gguf_writer.add_vocab_size(self.hparams["vocab_size"])
 
         base.ModelBase.index_tensors = index_tensors  # a class may have a step of its own around it
+        base.ModelBase.no_mtp = True  # the classes have no layers for prediction
         kind = type(kind.__name__, (kind,), {"set_vocab": no_vocabulary, "model_arch": kind.model_arch})
         made = kind(Path(directory), gguf.LlamaFileType.MOSTLY_BF16, path, hparams=config)
         made.prepare_tensors()

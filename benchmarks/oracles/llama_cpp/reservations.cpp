@@ -37,6 +37,14 @@ static const char * type_name(ggml_backend_buffer_type_t t) { return names[t - t
 static size_t type_alignment(ggml_backend_buffer_type_t) { return 128; }
 static size_t type_size(ggml_backend_buffer_type_t, const ggml_tensor * t) {
     size_t size = ggml_nbytes(t);
+    if (t->op == GGML_OP_FLASH_ATTN_EXT) {  // CUDA copies quantized keys and values to 16 bit behind the result
+        const ggml_tensor * k = t->src[1], * v = t->src[2];
+        const bool shared = v->view_src && v->view_src == k->view_src && v->view_offs == k->view_offs;
+        for (const ggml_tensor * one : {k, shared ? nullptr : v}) {
+            if (one && one->type != GGML_TYPE_F16) { size = GGML_PAD(size, 128) + 2 * ggml_nelements(one); }
+        }
+        return size;
+    }
     if (ggml_is_quantized(t->type) && t->ne[0] % 512) {
         size += ggml_row_size(t->type, 512 - t->ne[0] % 512);
     }

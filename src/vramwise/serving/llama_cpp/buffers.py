@@ -32,6 +32,7 @@ from vramwise.serving.llama_cpp.settings import (
     TWO_INPUT_COPIES_BUILD,
     Plan,
     reads_windows,
+    runs_itself,
 )
 
 INDEX_BYTES, IK_INDEX_BYTES = 24, 12  # a token's ids, position, output and cache slots
@@ -97,6 +98,9 @@ def _graph_node(name: str, least: int, size: int, model: Model, plan: Plan, wide
     """`wider`: bytes that builds before b9390 take more for each cell of a mask, which a run without a build may be."""
     u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
     high = size
+    if plan.file_type == "custom" and plan.experts_on_host:  # the copies of experts are of the common mix's sizes
+        spread = constant("llama.cpp", "compute_spread_other", (0,))
+        least, high = round(least * spread.low), round(high * spread.high)
     if plan.flash and not plan.build_is_stated:
         narrow = cache_bytes(model, plan).window_cells if reads_windows(model) else 0
         high += wider * u * (n + narrow) * plan.input_copies
@@ -225,10 +229,13 @@ def output_node(model: Model, plan: Plan) -> Node:
     do not (examples/server/server.cpp load_model, until 7978f0499).
     """
     one = 4 * model.logit_width
+    if plan.settings.engine == "ollama" and runs_itself(plan.settings):
+        one += 4 * model.hidden_size  # its runners ask for embeddings too (llama/llama.go NewContextParams)
     size = one * plan.slots
     one_more = plan.is_ik and not (plan.build_is_stated and plan.build >= IK_SLOTS_ALONE_BUILD)
     high = size + one if one_more else size
     return Node(
-        "output buffer", size, "calibrated" if plan.is_ik else "derived", size, high, formula="4 · V · slots",
+        "output buffer", size, "calibrated" if plan.is_ik else "derived", size, high,
+        formula="4 · V · slots, of ollama's own runners 4 · (V + E) · slots",
         inputs={"V": model.logit_width, "slots": plan.slots}, source="llama.cpp src/llama-context.cpp output_reserve",
     )  # fmt: skip

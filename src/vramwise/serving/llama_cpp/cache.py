@@ -48,7 +48,7 @@ def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
         for cache in block.caches:
             if cache.kind == "recurrent":
                 conv = engine_conv_elements(model, cache.conv_state_elements)
-                state += (conv + cache.state_elements) * STATE_BYTES * plan.slots
+                state += (conv + cache.state_elements) * STATE_BYTES * plan.slots * plan.states_kept
                 continue
             cells = cells_of(cache, plan)
             narrow = cells if cells != plan.cells else narrow

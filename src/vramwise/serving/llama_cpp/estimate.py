@@ -37,7 +37,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         (room.capacity for room in rooms), key=lambda card: card.usable_bytes, default=capacity_of(scenario, gpu)
     )
     plan = resolve_plan(scenario, model, capacity)
-    plan = replace(plan, pipelined=_pipelined(plan, gpu))
+    plan = replace(plan, pipelined=_pipelined(plan, gpu), runs_cuda=gpu is None or gpu.runs_cuda_code)
     needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)

@@ -17,6 +17,8 @@ from vramwise.serving.common.versions import version_of
 from vramwise.units import GIB
 
 LLAMA_SERVER_VERSION = (0, 30)  # runs llama-server; before it had runners of its own
+STREAMS_VERSION = (0, 11, 5)  # its llama.cpp since August 2025 keeps slots apart (kv_unified = false in logs)
+FLASH_WHERE_SUPPORTED_VERSION = (0, 13, 5)  # logs of it and of 2026: "Flash Attention was auto, set to enabled"
 _ONE_SLOT_VERSION = (0, 9, 7)  # before: four slots where they fit
 _CONTEXTS = (((0, 15, 5), None), ((0, 6, 7), 4096), ((0,), 2048))  # None: by VRAM
 _CONTEXT_TIERS = ((47 * GIB, 262_144), (23 * GIB, 32_768), (0, 4096))
@@ -53,7 +55,8 @@ def ollama_values(
     batch = given.n_batch or (_batch(model, n_ctx, file_bytes, total) if newest else BATCH)
     flash = given.flash_attn
     if flash is None:
-        flash = newest or has_fact("ollama", "flash_attention", model.config.model_type, version)
+        supported = version >= FLASH_WHERE_SUPPORTED_VERSION
+        flash = supported or has_fact("ollama", "flash_attention", model.config.model_type, version)
     return OllamaValues(n_ctx, batch, slots, flash, newest)
 
 

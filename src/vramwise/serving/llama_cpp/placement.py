@@ -70,7 +70,7 @@ class Piece:
 @lru_cache(maxsize=512)
 def placement(model: Model, plan: Plan) -> Placement:
     """Where every tensor of the file goes."""
-    rules = _told(plan)
+    rules = told_rules(plan)
     single = bool(rules) or plan.shares_tensors
     pieces = _pieces(model, plan.file_type, plan.imatrix, single)
     tied = not any(piece.name == "output" for piece in pieces)
@@ -175,14 +175,18 @@ def _on_gpu(piece: Piece, plan: Plan) -> bool:
 
 
 def _first_match(piece: Piece, rules: Rules) -> int | None:
+    return told_device(piece.name, piece.layer, rules)
+
+
+def told_device(name: str, layer: int | None, rules: Rules) -> int | None:
     """The device of the first rule that the tensor's name matches."""
     if not rules:
         return None
-    path = f"{piece.name}.weight" if piece.layer is None else f"blk.{piece.layer}.{piece.name}.weight"
+    path = f"{name}.weight" if layer is None else f"blk.{layer}.{name}.weight"
     return next((device for pattern, device in rules if pattern.search(path)), None)
 
 
-def _told(plan: Plan) -> Rules:
+def told_rules(plan: Plan) -> Rules:
     """The rules of `override_tensor` in order; what is no rule, or names a device that is not there, is passed over."""
     found = []
     for match in filter(None, map(_RULE.fullmatch, _rules(plan.settings.override_tensor))):

@@ -17,7 +17,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.gguf.quantizer import published_in_mxfp4, typed_tensors
 from vramwise.serving.common.versions import version_of
-from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, ollama_values
+from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, STREAMS_VERSION, ollama_values
 from vramwise.units import round_up
 
 LATEST_BUILD = 10**6
@@ -40,6 +40,9 @@ OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a la
 HALF_MASK_BUILD = 9390  # PR 23764 (end of May 2026): the mask is f16 with flash attention; b9272 still had f32
 INDEXER_CACHE_BUILD = 9430  # PR 23346 (June 2026): keys of DeepSeek 3.2's indexer have a cache; b8532 had none
 LIGHTNING_BUILD = 10410  # PR 27018 (opened August 13, 2026): MiniMax Text 01 and M1; no build before it runs them
+TURNED_CACHE_BUILD = 8640  # PR 21038 (April 2026): queries, keys and values are turned for quantized caches
+CACHE_COPIES_BUILD = 9455  # PR 23907 (June 2026): 16-bit copies of quantized caches are part of the compute buffer
+UNREAD_COPIES_BUILD = 10586  # by August 2026 (0c1e57098): inputs that nothing reads are copied too; b9665 does not
 FEW_OUTPUTS_BUILD = 9430  # PR 23861 (by June 2, 2026): llama-server keeps room for the logits of one token a slot
 
 DEFAULT_CONTEXT = 4096
@@ -59,6 +62,7 @@ _DATED_BUILDS = tuple((day, int(build.removeprefix("b"))) for build, day in RECO
 _LAST_RUNNERS_OWN = "2025-12-10"
 _OLLAMA_0_30 = dict(OLLAMA.dated)["0.30.0"]  # before, ollama built runners of its own from older sources
 IK_BY_BYTES_BUILD = 4327  # ik_llama.cpp PR 1466 (March 2026): devices are filled by bytes, not by layers
+_TAKEN_BACK = ("mtp", "eagle3", "dflash", "dspark")
 _NEEDS_IMATRIX = ("IQ1", "IQ2", "IQ3_XXS")
 
 
@@ -86,6 +90,7 @@ class Plan:
     shares: tuple[float, ...]
     split_mode: str
     kv_on_gpu: bool
+    runs_cuda: bool = True
     pipelined: bool = False
     spread: str = ""
     """What is on the host because the engine found no room for it, in words."""
@@ -124,6 +129,21 @@ class Plan:
         """One token a slot, and those that a draft model proposes for it."""
         drafted = (self.settings.speculative or {}).get("num_tokens") or 0
         return self.slots * (1 + int(drafted))
+
+    @property
+    def copied_caches(self) -> tuple[bool, bool]:
+        """Whether CUDA's flash attention copies keys, and values, of all cells to 16 bit (ggml-cuda/fattn.cu
+        ggml_cuda_flash_attn_ext_get_alloc_size)."""
+        copies = self.flash and self.runs_cuda and not self.is_ik and self.build >= CACHE_COPIES_BUILD
+        return copies and self.type_k != "F16", copies and self.type_v != "F16"
+
+    @property
+    def states_kept(self) -> int:
+        """Recurrent states of a sequence: its own and one for every drafted token that may be taken back
+        (common/common.h need_n_rs_seq, src/llama-memory-recurrent.cpp).
+        """
+        drafts = self.settings.speculative or {}
+        return 1 + (int(drafts.get("num_tokens") or 0) if str(drafts.get("method")) in _TAKEN_BACK else 0)
 
     @property
     def output_goes_first(self) -> bool:
@@ -188,13 +208,24 @@ def build_of(version: str | None) -> int:
     return _build_on(day.group())
 
 
+def _build(given: ServeSettings) -> int:
+    """That of a version; a release of ollama whose day is known has the build of that day."""
+    build = build_of(given.engine_version)
+    if given.engine != "ollama" or build != LATEST_BUILD:
+        return build
+    minor = version_of(given.engine_version)[:2]
+    return next((_build_on(day) for name, day in OLLAMA.dated if version_of(name)[:2] == minor), LATEST_BUILD)
+
+
 def _build_on(day: str) -> int:
-    """The build of a day; 0 before the first that is known, the latest after the last or for a day that is none."""
+    """The build of a day; 0 before the first that is known, the latest for a day that is none."""
     from datetime import date
 
     later = next((i for i, (known, _) in enumerate(_DATED_BUILDS) if known > day), None)
     if not later:
-        return LATEST_BUILD if later is None else 0
+        if later == 0:
+            return 0
+        later = len(_DATED_BUILDS) - 1  # builds go on at the last pace
     (start, first), (end, last) = _DATED_BUILDS[later - 1], _DATED_BUILDS[later]
     try:
         passed, whole = (date.fromisoformat(until) - date.fromisoformat(start) for until in (day, end))
@@ -219,7 +250,7 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
     """Defaults of common/common.h, tools/server and ollama, by build and, for ollama, by the GPUs' memory."""
     given = scenario.serve
     is_ik, own_runner = given.variant == "ik_llama.cpp", runs_itself(given)
-    build = OWN_RUNNER_BUILD if own_runner else build_of(given.engine_version)
+    build = OWN_RUNNER_BUILD if own_runner else _build(given)
     _check_architecture(model, build, is_ik)
     _check_devices(scenario)
     file_type = given.gguf_quant or _usual_type(given, model)
@@ -315,7 +346,8 @@ def _ollama_sizes(
     values = ollama_values(given, model, capacity, scenario.num_gpus, file_bytes)
     n_batch = min(values.n_batch, values.n_ctx)
     ubatch = given.n_ubatch or (n_batch if values.runs_llama_server else DEFAULT_UBATCH)
-    _, unified = _slots(given.replace(n_parallel=values.slots), build, not values.runs_llama_server)
+    alone = not values.runs_llama_server and version_of(given.engine_version) < STREAMS_VERSION
+    _, unified = _slots(given.replace(n_parallel=values.slots), build, alone)
     return _Sizes(values.n_ctx, n_batch, min(ubatch, n_batch), values.slots, unified, values.flash)
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.serving.llama_cpp.ggml.build import Build
-from vramwise.serving.llama_cpp.ggml.tensors import F16, Tensor, matmul, permute, reshape, set_rows, shape, stored, view
+from vramwise.serving.llama_cpp.ggml.tensors import (
+    F16,
+    HOST,
+    Tensor,
+    contiguous,
+    matmul,
+    permute,
+    reshape,
+    set_rows,
+    shape,
+    stored,
+    view,
+)
+from vramwise.units import round_up
+
+LEAST_TURN = 64
 
 
 def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
@@ -29,6 +44,34 @@ def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
     return view(cache, (width, heads, cells, batch.streams), (item, item * width, item * row, item * row * cells))
 
 
+def _copies(b: Build, k: Tensor, v: Tensor, size: int) -> int:
+    """Keys and values of all cells in 16 bit behind the result; values that are part of the keys have none."""
+    if b.device == HOST:
+        return 0
+    apart = v.root is not k.root
+    copied = [x for x, copies in ((k, b.batch.copied_keys), (v, b.batch.copied_values and apart)) if copies]
+    end = size
+    for x in copied:
+        end = round_up(end, 128) + F16 * x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3]
+    return end - size
+
+
+def turned(b: Build, x: Tensor, width: int) -> Tensor:
+    """Rows times a Hadamard matrix (llama_mul_mat_hadamard)."""
+    rows = x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3] // width
+    gaps = x.nb != contiguous(x.ne, x.item)
+    flat = Tensor("CONT", shape(width, rows), sources=(x,)) if gaps else reshape(x, width, rows)
+    return reshape(matmul(b.turn(width), flat), *x.ne)
+
+
+def key_turn(width: int) -> int:
+    """The largest power of two from 64 on that divides a head."""
+    turn = LEAST_TURN
+    while width % (2 * turn) == 0:
+        turn *= 2
+    return turn
+
+
 def attend(
     b: Build, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, sinks: Sequence[Tensor] = (), unpack: Tensor | None = None
 ) -> Tensor:
@@ -40,6 +83,7 @@ def attend(
     heads = q.ne[2]
     if b.batch.flash:
         mixed = Tensor("FLASH_ATTN_EXT", (v.ne[0], heads, tokens, streams), sources=(q, k, v, mask, *sinks))
+        mixed.bytes += _copies(b, k, v, mixed.bytes)
         if unpack is not None:
             mixed = permute(matmul(unpack, permute(mixed, 0, 2, 1, 3)), 0, 2, 1, 3)
             mixed = Tensor("CONT", mixed.ne, sources=(mixed,))

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from vramwise.errors import UndescribedOperationError
 from vramwise.models import Block, Operation
+from vramwise.models.operations.norms import RmsNorm
 from vramwise.records import record
 from vramwise.serving.llama_cpp.ggml.tensors import (
     F16,
@@ -27,6 +28,7 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     leaf,
     shape,
     stored,
+    view,
 )
 
 Lowered = Callable[..., "Tensor | tuple[Tensor, ...]"]
@@ -47,7 +49,11 @@ def ggml_lowering(*kinds: type[Operation]) -> Callable[[F], F]:
 
 @record
 class Batch:
-    """What the worst batch has: tokens, rows with logits, sequences; cells of a stream, by kind of cache."""
+    """What the worst batch has: tokens, rows with logits, sequences; cells of a stream, by kind of cache.
+
+    `states_kept`: recurrent states of a sequence that are written. `turned_…`, `copied_…`: what is turned before it
+    goes into a quantized cache, and copied out of it in 16 bit.
+    """
 
     tokens: int
     outputs: int
@@ -59,6 +65,11 @@ class Batch:
     half_masks: bool
     ready_embeddings: bool
     windows: bool
+    states_kept: int = 1
+    turned_keys: bool = False
+    turned_values: bool = False
+    copied_keys: bool = False
+    copied_values: bool = False
 
 
 @record
@@ -68,7 +79,7 @@ class GraphOf:
     `value_width`: elements of a token's values in the widest layer. `positions`: those of a token. `sum_order`: how
     attention and MLP beside one another are added: `ffn+residual`, `attn+ffn` or `ffn+attn` first. `residual_first`:
     the sum, `first`, `second` or `both`, that names the residual before the rest. `late_rows`: rows with logits are
-    picked behind the last layer.
+    picked `behind the layers` or `behind the norm` that follows them.
     """
 
     value_width: int
@@ -76,7 +87,7 @@ class GraphOf:
     sum_order: str = ""
     residual_first: str = ""
     scales_queries: bool = False
-    late_rows: bool = False
+    late_rows: str = ""
 
 
 class Build:
@@ -128,6 +139,18 @@ class Build:
         many = self.batch.tokens * (self.graph_of.value_width if apart else 1)
         return self.input(f"cells {windowed} {part}", (many,), I64)
 
+    def state_places(self) -> Tensor:
+        """Where the batch's sequences have their states: a view of an input, made once (build_rs_inp_impl)."""
+        found = self._inputs.get("places")
+        if found is None:
+            places = self.input("states", (self.batch.sequences,), I32)
+            found = self._inputs["places"] = view(places, places.ne, places.nb)
+        return found
+
+    def turn(self, width: int) -> Tensor:
+        """A Hadamard matrix (llama-kv-cache.cpp build_input_k_rot, build_input_v_rot)."""
+        return self.input(f"turn {width}", (width, width), F32)
+
     def weight(self, *ne: int) -> Tensor:
         """A weight where its layer lies."""
         return stored(shape(*ne), F16, self.device, weight=True)
@@ -152,9 +175,8 @@ class Build:
         for name, value in block.inputs.items():
             if hidden is None or name != "hidden":
                 raise UndescribedOperationError(f"stream {name} has no graph")
-            if block.layer is None and self.graph_of.late_rows:
-                hidden.flags |= OUTPUT  # a draft may read it (res->t_h_nextn)
-                hidden = get_rows(hidden, self.output_rows())
+            if block.layer is None and self.graph_of.late_rows == "behind the layers":
+                hidden = self._late_rows(hidden)
             self.values[value.id] = hidden
             hidden.mark = RESIDUAL
         values = self.values
@@ -163,10 +185,16 @@ class Build:
             if lower is None:
                 raise UndescribedOperationError(f"{type(op).__name__} has no ggml graph")
             results = lower(self, op, *(values[value.id] for value in op.inputs))
+            if isinstance(op, RmsNorm) and block.layer is None and self.graph_of.late_rows == "behind the norm":
+                results = self._late_rows(results)
             for value, result in zip(op.outputs, (results,) if isinstance(results, Tensor) else results, strict=False):
                 values[value.id] = result
         outputs = list(block.outputs.values())
         return values[outputs[0].id] if len(outputs) == 1 else None
+
+    def _late_rows(self, hidden: Tensor) -> Tensor:
+        hidden.flags |= OUTPUT  # a draft may read it (res->t_h_nextn)
+        return get_rows(hidden, self.output_rows())
 
     def keep_outputs(self, *mixed: Tensor) -> tuple[Tensor, ...]:
         """Of the last layer only rows with logits go on: of what attention gave, and of what is read later."""

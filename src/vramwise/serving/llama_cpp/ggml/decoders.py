@@ -20,9 +20,10 @@ from vramwise.models.operations.simple import (
     ScaleByBuffer,
     Split,
 )
-from vramwise.serving.llama_cpp.ggml.attending import attend, store
+from vramwise.serving.llama_cpp.ggml.attending import LEAST_TURN, attend, key_turn, store, turned
 from vramwise.serving.llama_cpp.ggml.build import Build, ggml_lowering
 from vramwise.serving.llama_cpp.ggml.tensors import (
+    BY_SEQUENCE,
     F32,
     GATE,
     HOST,
@@ -86,6 +87,8 @@ def linear(b: Build, op: Linear, x: Tensor) -> Tensor:
     made = matmul(b.weight(columns, rows), x)
     for bias in biases:
         made = like("ADD", made, b.weight(*bias.shape))
+    if x.mark == BY_SEQUENCE:
+        return reshape(made, rows, x.ne[1] * x.ne[2])
     return b.keep_outputs(made)[0] if x.mark == MIXED else made
 
 
@@ -174,11 +177,18 @@ def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: T
     g, batch = b.graph, b.batch
     if b.graph_of.scales_queries:
         q = like("SCALE", q)
+    if batch.turned_keys and k.ne[0] % LEAST_TURN == 0:
+        q, k = (turned(b, one, key_turn(k.ne[0])) for one in (q, k))
+    turns_values = batch.turned_values and v.ne[0] % LEAST_TURN == 0
+    if turns_values:
+        v = turned(b, v, LEAST_TURN)
     for one in (q, k, v) if batch.windows else (q, v, k):
         g.expand(one)
     keys = store(b, k, op.num_key_value_heads, windowed, "k")
     values = store(b, v, op.num_key_value_heads, windowed, "v")
     sinks = [b.weight(*parameter.shape) for parameter in op.parameters]
     found = attend(b, q, keys, values, b.mask(windowed), sinks)
+    if turns_values:
+        found = turned(b, found, LEAST_TURN)
     found.mark = MIXED
     return found

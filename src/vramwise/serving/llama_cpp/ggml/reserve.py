@@ -16,9 +16,13 @@ from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
 from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
 from vramwise.serving.llama_cpp.ggml.scheduler import buffer_bytes
 from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
+from vramwise.serving.llama_cpp.placement import told_device, told_rules
 from vramwise.serving.llama_cpp.settings import (
+    DEFAULT_QUANT,
     HALF_MASK_BUILD,
+    TURNED_CACHE_BUILD,
     TWO_INPUT_COPIES_BUILD,
+    UNREAD_COPIES_BUILD,
     VALUE_INDEX_BUILD,
     Plan,
     reads_windows,
@@ -45,27 +49,30 @@ def compute_buffers(
         build = _graph(model, plan, layer_devices, whole)
     except UndescribedOperationError:
         return None
-    return buffer_bytes(build.graph, plan.devices, plan.input_copies)
+    return buffer_bytes(build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD)
 
 
 def is_described(model: Model, plan: Plan) -> bool:
     """Whether the graph of a model is known, and that of these settings."""
     if not any(block.layer is not None for block in model.blocks) or plan.is_ik or plan.build < FIRST_BUILD:
         return False
-    if not has_fact("llama.cpp", "graph", model.config.model_type):
+    if not has_fact("llama.cpp", "graph", model.config.model_type, (plan.build,)):
         return False
-    plain_cache = not (tensor_type(plan.type_k).block_size > 1 or tensor_type(plan.type_v).block_size > 1)
     if plan.latent is None and any(cache.latent_dim for cache in model.caches):
         return False
     whole = not plan.devices or plan.gpu_layers > plan.num_layers
-    told = plan.settings.override_tensor or (plan.experts_on_host and plan.file_type == "custom")
-    return plain_cache and whole and plan.kv_on_gpu and not told and not plan.shares_tensors
+    return whole and plan.kv_on_gpu and not plan.shares_tensors and _tells_of_experts_alone(model, plan)
+
+
+def _is_quantized(kind: str) -> bool:
+    return tensor_type(kind).block_size > 1
 
 
 def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) -> Build:
     sequences = plan.slots
     tokens = -(-min(plan.n_ubatch, plan.n_ctx) // sequences) * sequences
     windows = reads_windows(model)
+    turned = plan.build >= TURNED_CACHE_BUILD
     batch = Batch(
         tokens=tokens,
         outputs=min(plan.outputs, tokens),
@@ -77,6 +84,11 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         half_masks=plan.build >= HALF_MASK_BUILD,
         ready_embeddings=plan.build >= TWO_INPUT_COPIES_BUILD,
         windows=windows,
+        states_kept=plan.states_kept,
+        turned_keys=turned and _is_quantized(plan.type_k),
+        turned_values=turned and _is_quantized(plan.type_v),
+        copied_keys=plan.copied_caches[0],
+        copied_values=plan.copied_caches[1],
     )
     _load_lowerings(model)
     build = Build(batch, _graph_of(model))
@@ -91,7 +103,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
 @lru_cache(maxsize=64)
 def _load_lowerings(model: Model) -> None:
     """Those of plain decoders, and further ones only for a model that has them: the start stays quick."""
-    for name in ("decoders", "experts", "latent"):
+    for name in ("decoders", "experts", "latent", "delta_net"):
         if lowerings_known(_kinds(model)[0]):
             return
         import_module(f"vramwise.serving.llama_cpp.ggml.{name}")
@@ -107,7 +119,7 @@ def _graph_of(model: Model) -> GraphOf:
         sum_order=fact_value("llama.cpp", "parallel_sum", kind) or "",
         residual_first=fact_value("llama.cpp", "residual_first", kind) or "",
         scales_queries=has_fact("llama.cpp", "scales_queries", kind),
-        late_rows=has_fact("llama.cpp", "late_rows", kind),
+        late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
     )
 
 
@@ -139,13 +151,33 @@ def _host_experts(model: Model, plan: Plan) -> dict[int | None, tuple[int, ...]]
     """Bytes of the experts' up, gate and down by layer, of the layers whose experts are told to stay on the host."""
     if not plan.experts_on_host:
         return {}
+    rules = told_rules(plan)
     found: dict[int | None, dict[str, int]] = {}
-    for typed in typed_tensors(model, plan.file_type, plan.imatrix):
+    for typed in typed_tensors(model, _file_type(plan), plan.imatrix):
         layer, name = typed.tensor.layer, typed.tensor.name
         told = plan.settings.cpu_moe or (layer is not None and layer < (plan.settings.n_cpu_moe or 0))
+        told = told or told_device(name, layer, rules) == ON_HOST
         if told and name in _EXPERTS and len(typed.tensor.shape) == 3:
             found.setdefault(layer, {})[name] = typed.bytes
     return {layer: tuple(sizes.get(name, 0) for name in _EXPERTS) for layer, sizes in found.items()}
+
+
+def _file_type(plan: Plan) -> str:
+    """That of the experts: a mix that only its header tells is taken for the common one."""
+    return DEFAULT_QUANT if plan.file_type == "custom" else plan.file_type
+
+
+@lru_cache(maxsize=64)
+def _tells_of_experts_alone(model: Model, plan: Plan) -> bool:
+    """Whether `override_tensor` moves nothing but routed experts, and those to the host."""
+    rules = told_rules(plan)
+    if not rules:
+        return not plan.settings.override_tensor
+    for typed in typed_tensors(model, _file_type(plan), plan.imatrix):
+        name, device = typed.tensor.name, told_device(typed.tensor.name, typed.tensor.layer, rules)
+        if device is not None and (device != ON_HOST or name not in _EXPERTS):
+            return False
+    return True
 
 
 @lru_cache(maxsize=64)

@@ -28,8 +28,14 @@ class _Split:
     inputs: list[tuple[Tensor, list[Tensor]]] = field(default_factory=list)
 
 
-def buffer_bytes(graph: Graph, devices: int, copies: int = 1, offloads: bool = True) -> tuple[int, ...]:
-    """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size)."""
+def buffer_bytes(
+    graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True
+) -> tuple[int, ...]:
+    """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
+
+    `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler).
+    """
+    read = {id(source) for node in graph.nodes for source in node.sources}
     host = devices
     for leaf in graph.leaves:
         leaf.backend = _preset(leaf, host, offloads)
@@ -38,7 +44,8 @@ def buffer_bytes(graph: Graph, devices: int, copies: int = 1, offloads: bool = T
     _spread(graph.nodes, host)
     _settle(graph.nodes)
     splits = _splits(graph.nodes, copies)
-    leaves = list(_leaf_copies(graph, splits, copies)) if copies > 1 else []
+    copied = [leaf for leaf in graph.leaves if leaf.flags & INPUT and (copies_unread or id(leaf) in read)]
+    leaves = list(_leaf_copies(copied, splits, copies)) if copies > 1 else []
     nodes: list[Tensor] = []
     backends: list[int] = []
     for split in splits:
@@ -146,14 +153,13 @@ def _copy(source: Tensor, backend: int, flags: int) -> Tensor:
     return made
 
 
-def _leaf_copies(graph: Graph, splits: Iterable[_Split], copies: int) -> Iterable[Tensor]:
+def _leaf_copies(inputs: Iterable[Tensor], splits: Iterable[_Split], copies: int) -> Iterable[Tensor]:
     """All copies of the graph's inputs, then of the splits' inputs."""
-    for leaf in graph.leaves:
-        if leaf.flags & INPUT:
-            leaf.flags |= OUTPUT
-            yield leaf
-            for _ in range(copies - 1):
-                yield _copy(leaf, leaf.backend or 0, INPUT | OUTPUT)
+    for leaf in inputs:
+        leaf.flags |= OUTPUT
+        yield leaf
+        for _ in range(copies - 1):
+            yield _copy(leaf, leaf.backend or 0, INPUT | OUTPUT)
     for split in splits:
         for _, made in split.inputs:
             yield from made

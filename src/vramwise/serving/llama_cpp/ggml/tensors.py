@@ -14,7 +14,7 @@ from vramwise.errors import UndescribedOperationError
 
 F32, F16, I32, I64 = 4, 2, 4, 8
 INPUT, OUTPUT = 1, 2
-RESIDUAL, SUM, GATE, MIXED = "residual", "sum", "gate", "mixed"  # marks
+RESIDUAL, SUM, GATE, MIXED, BY_SEQUENCE = "residual", "sum", "gate", "mixed", "by sequence"  # marks
 HOST = -1  # the last backend, which runs what no device takes
 VIEWS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})  # ggml_is_view_op
 
@@ -57,7 +57,7 @@ class Tensor:
         self.sources = list(sources)
         self.root: Tensor | None = root if root is None or root.root is None else root.root
         """The tensor whose memory a view shows."""
-        self.nb = _contiguous(ne, item) if nb is None else nb
+        self.nb = contiguous(ne, item) if nb is None else nb
         self.bytes = ne[0] * ne[1] * ne[2] * ne[3] * item if nb is None else _span(ne, nb)
         self.home: int | None = None
         self.is_weight = False
@@ -65,7 +65,7 @@ class Tensor:
         self.children = self.views = 0
         self.owned = False
         self.mark = ""
-        """What it is to the lowerings: a residual, an activated gate, what attention or a mixer gave."""
+        """What it is to the lowerings: a residual, an activated gate, what attention gave, sequences apart."""
         self.buffer = self.offset = 0
 
     @property
@@ -73,7 +73,8 @@ class Tensor:
         return self.nb[0]
 
 
-def _contiguous(ne: Shape, item: int) -> Shape:
+def contiguous(ne: Shape, item: int) -> Shape:
+    """Strides of a tensor without gaps."""
     row = item * ne[0]
     plane = row * ne[1]
     return (item, row, plane, plane * ne[2])
