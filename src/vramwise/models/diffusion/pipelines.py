@@ -57,6 +57,8 @@ class Pipeline:
     latent_input: str = "z"
     multiple: int = 8
     frames: int = 1
+    frame_step: int = 4
+    """Frames to one place of the latents."""
     all_states: bool = False
     masks_prompt: bool = False
     upcasts_decoder: bool = False
@@ -168,6 +170,29 @@ def _wan_step(parts: Parts, asked: Asked) -> tuple[Given, ...]:
     )
 
 
+_LTX_SIDE, _LTX_FRAMES = 32, 8  # LTXPipeline vae_spatial_compression_ratio, vae_temporal_compression_ratio
+
+
+def _ltx_latents(parts: Parts, asked: Asked) -> tuple[int, ...]:
+    """(batch, channels, frames, rows, columns) of `AutoencoderKLLTXVideo`."""
+    channels = parts["transformer"].config.size("in_channels", default=128)
+    frames = (asked.frames - 1) // _LTX_FRAMES + 1
+    return (asked.batch, channels, frames, asked.height // _LTX_SIDE, asked.width // _LTX_SIDE)
+
+
+def _ltx_step(parts: Parts, asked: Asked) -> tuple[Given, ...]:
+    """`LTXPipeline`: a place of the latents is a token; the empty prompt is a second row."""
+    c, rows = parts["transformer"].config, asked.doubled
+    _, channels, frames, height, width = _ltx_latents(parts, asked)
+    text = asked.tokens or 128
+    return (
+        Given("hidden_states", (rows, frames * height * width, channels), asked.dtype),
+        Given("encoder_hidden_states", (rows, text, c.size("caption_channels", default=4096)), asked.dtype),
+        Given("timestep", (rows,), "int64"),
+        Given("encoder_attention_mask", (rows, text), "int64"),
+    )
+
+
 _CLIP = 77
 """Tokens to which every CLIP pads a prompt."""
 
@@ -202,6 +227,11 @@ PIPELINES: Final = {
         doubles=False, dtype="bf16", multiple=16, frames=81, masks_prompt=True, second="transformer_2",
         loads_decoder_in="fp32", source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
     ),
+    "LTXPipeline": Pipeline(
+        (("text_encoder", None),), "transformer", _ltx_step, _ltx_latents, lambda parts: (704, 512), 128, 3.0,
+        doubles=True, dtype="bf16", multiple=32, frames=161, frame_step=_LTX_FRAMES, masks_prompt=True,
+        source="diffusers 0.42.1 pipelines/ltx/pipeline_ltx.py",
+    ),
 }  # fmt: skip
 """Pipelines that are described, by the `_class_name` of their `model_index.json`."""
 
@@ -225,6 +255,7 @@ _PIPELINE_OF: Final = {
     "UNet2DConditionModel": "StableDiffusionXLPipeline",
     "QwenImageTransformer2DModel": "QwenImagePipeline",
     "WanTransformer3DModel": "WanPipeline",
+    "LTXVideoTransformer3DModel": "LTXPipeline",
 }
 
 

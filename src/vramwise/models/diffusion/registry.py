@@ -22,6 +22,7 @@ _MODULES: Final = {
     "SD3Transformer2DModel": "mmdit",
     "QwenImageTransformer2DModel": "qwen_image",
     "WanTransformer3DModel": "wan",
+    "LTXVideoTransformer3DModel": "ltx",
     "UNet2DConditionModel": "unet",
     "AutoencoderKL": "autoencoder_kl",
     "AutoencoderKLQwenImage": "causal_autoencoder",

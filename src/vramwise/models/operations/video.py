@@ -83,6 +83,54 @@ def pairs_written(run: Lowering, op: PairsWritten, x: Tensor, cos: Tensor, sin: 
     return out
 
 
+class NormedWhole(Operation):
+    """diffusers' `RMSNorm` without a weight: the product with 1/rms is in fp32, then cast."""
+
+    __slots__ = ()
+    is_norm = True
+
+
+@lowering(NormedWhole)
+def normed_whole(run: Lowering, op: NormedWhole, x: Tensor) -> Tensor:
+    tape = run.tape
+    variance = tape.reduce("mean", tape.unary("pow", tape.to(x, "fp32")))
+    product = tape.mul(x, tape.unary("rsqrt", tape.scale(variance, "add_scalar")))
+    return tape.to(product, x.dtype)
+
+
+class PairsTurnedWhole(Operation):
+    """Positions on pairs side by side in fp32, all heads in one row, from tables of (batch, tokens, width)."""
+
+    __slots__ = ()
+
+
+@lowering(PairsTurnedWhole)
+def pairs_turned_whole(run: Lowering, op: PairsTurnedWhole, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    tape, half = run.tape, whole(x.shape[-1]) // 2
+    pairs = tape.reshape(x, *x.shape[:-1], half, 2)
+    real, imaginary = tape.select(pairs, -1), tape.select(pairs, -1)
+    turned = tape.reshape(tape.stack([tape.scale(imaginary, "neg"), real]), *x.shape)
+    first = tape.mul(tape.to(x, "fp32"), cos)
+    out = tape.to(tape.add(first, tape.mul(tape.to(turned, "fp32"), sin)), x.dtype)
+    tape.record("locals", [x, turned, real, imaginary], [])
+    return out
+
+
+@record(kw_only=True, eq=False)
+class TokenTables(Operation):
+    """cos and sin (batch, tokens, `width`) in fp32 of every token's place."""
+
+    width: int
+
+
+@lowering(TokenTables)
+def token_tables(run: Lowering, op: TokenTables, x: Tensor) -> tuple[Tensor, Tensor]:
+    tape = run.tape
+    cos, sin = (tape.new((*x.shape[:2], op.width), "fp32", op="cat") for _ in range(2))
+    tape.record("cat", [], [cos, sin])
+    return cos, sin
+
+
 @record(kw_only=True, eq=False)
 class GridTables(Operation):
     """cos and sin (1, tokens, 1, `width`) in fp32 for the places of a map divided into patches."""

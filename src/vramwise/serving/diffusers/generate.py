@@ -84,8 +84,9 @@ def _with_defaults(given: GenerateSettings, pipeline: Pipeline, parts: Mapping[s
     width, height = _sides(given.image_size, pipeline) if given.image_size else pipeline.size(parts)
     if given.num_frames is not None and not pipeline.makes_video and given.num_frames != 1:
         raise ScenarioError("generate.num_frames", f"this pipeline makes images: expected 1, got {given.num_frames}")
-    if pipeline.makes_video and given.num_frames is not None and given.num_frames % 4 != 1:
-        raise ScenarioError("generate.num_frames", f"expected a multiple of 4 and one more, got {given.num_frames}")
+    if pipeline.makes_video and given.num_frames is not None and given.num_frames % pipeline.frame_step != 1:
+        expected = f"expected a multiple of {pipeline.frame_step} and one more"
+        raise ScenarioError("generate.num_frames", f"{expected}, got {given.num_frames}")
     check_quantization(given.quantization)
     return given.replace(
         image_size=f"{width}x{height}", num_frames=given.num_frames or pipeline.frames,

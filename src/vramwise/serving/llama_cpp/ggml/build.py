@@ -185,7 +185,8 @@ class Build:
             if lower is None:
                 raise UndescribedOperationError(f"{type(op).__name__} has no ggml graph")
             results = lower(self, op, *(values[value.id] for value in op.inputs))
-            if isinstance(op, RmsNorm) and block.layer is None and self.graph_of.late_rows == "behind the norm":
+            late = block.layer is None and self.graph_of.late_rows == "behind the norm"
+            if late and isinstance(op, RmsNorm) and isinstance(results, Tensor):
                 results = self._late_rows(results)
             for value, result in zip(op.outputs, (results,) if isinstance(results, Tensor) else results, strict=False):
                 values[value.id] = result
