@@ -11,10 +11,12 @@ from vramwise.dryrun.recorder import Replay, Span, shares
 
 ORDER: Final = (
     "load", "forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "backward end",
-    "clipping", "optimizer step", "prefill", "decode",
+    "clipping", "optimizer step", "between steps", "prefill", "decode",
 )  # fmt: skip
 FIRST_STEP: Final = "first step"
-_MAKES_STATES: Final = ("1|optimizer step", "1|end")
+_OF_A_FIRST: Final = ("1|optimizer step", "1|between steps")
+"""Moments whose largest may be that of the first step: states are made, and nothing runs after the last step."""
+_HAS_STATES: Final = (*_OF_A_FIRST, "1|end")
 _NOT_SHOWN: Final = ("inputs", "end", "loaded", "")
 _STARTS: Final = {"backward: head": "forward end", "clipping": "backward end", "optimizer step": "backward end"}
 
@@ -43,13 +45,13 @@ def moments_of(replay: Replay) -> list[Moment]:
             after_clipping.add(int(step_text))
         _keep(largest, name, span.peak, span.at_peak)
     first = [span for span in replay.spans if span.label.startswith("1|")] if whole > 1 else []
-    stateless = [span for span in first if span.label not in _MAKES_STATES]
+    stateless = [span for span in first if span.label not in _HAS_STATES]
     if stateless:
         top = max(stateless, key=lambda span: span.peak)
         largest[FIRST_STEP] = top.peak, top.at_peak
     for span in first:
-        if span.label == _MAKES_STATES[0]:
-            _keep(largest, "optimizer step", span.peak, span.at_peak)
+        if span.label in _OF_A_FIRST:
+            _keep(largest, span.label.partition("|")[2], span.peak, span.at_peak)
     known = {name: place for place, name in enumerate((*ORDER, FIRST_STEP))}
     names = sorted(largest, key=lambda name: known.get(name, len(ORDER)))
     return [_moment(name, *largest[name]) for name in names]

@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from vramwise.errors import UsageError, VramwiseError, clipped
@@ -87,6 +86,14 @@ def _literal(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
+
+
+class _NoOptimizer:
+    """Steps without an optimizer: gradients, and no states."""
+
+    def __init__(self, parameters: list[Any]) -> None:
+        self.param_groups = [{"params": parameters}]
+        self.state: dict[Any, Any] = {}
 
 
 class OwnModule:
@@ -176,6 +183,7 @@ class OwnModule:
         trained = [p for p in model.parameters() if p.requires_grad]
         optimizer = optimizer_for(self.settings, trained)
         scaler = torch.amp.GradScaler("cuda") if self.precision == "fp16-mixed" else None
+        nobody = _NoOptimizer(trained)
         parts = int(self.settings.get("gradient_accumulation_steps") or 1)
         while True:
             by_place, by_name = self._fed()
@@ -190,7 +198,6 @@ class OwnModule:
                     scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_(trained, CLIP_NORM)
             if optimizer is None:
-                nobody = SimpleNamespace(param_groups=[{"params": trained}], state={})
                 self.steps.before_step(nobody)
                 self.steps.after_step(nobody)
             elif scaler is not None:

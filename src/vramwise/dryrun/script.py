@@ -15,7 +15,7 @@ import traceback
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
@@ -25,94 +25,18 @@ from vramwise.dryrun.own_module import OwnModule
 from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.session import Session, watching
+from vramwise.dryrun.saved import saved_in_memory
 from vramwise.dryrun.sheltered import sheltered
+from vramwise.dryrun.steps import EnoughSteps, Steps
 from vramwise.dryrun.values import NoValueError, line_in, refusal_of
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
 from vramwise.errors import UsageError
 from vramwise.measure.job import Report
 from vramwise.measure.libraries import library, versions
-from vramwise.measure.optimizing import state_tensors
-from vramwise.measure.recorder import local
-
-STEPS: Final = 2
-
-
-class EnoughSteps(BaseException):
-    """The steps that were wanted are over; nothing of the script's own catches it."""
-
 
 class TooLong(BaseException):
     """The script's time is over."""
-
-
-class Steps:
-    """Marks the moments of a loop that somebody else wrote, and ends it."""
-
-    def __init__(self, session: Session) -> None:
-        self.watcher = session.watcher
-        self.step = 1
-        self.inside = 0
-        self.model: Any = None
-        self.parameters = 0
-        self.trainable = 0
-        self.watcher.mark("0|load")
-
-    def replacements(self) -> list[tuple[Any, str, Any]]:
-        torch = library("torch")
-        backward = torch.autograd.backward
-
-        def marked(*args: Any, **kwargs: Any) -> Any:
-            self.watcher.mark(f"{self.step}|backward: layers")
-            backward(*args, **kwargs)
-            self.watcher.mark(f"{self.step}|backward end")
-
-        return [(torch.autograd, "backward", marked)]
-
-    def before_forward(self, module: Any, _: Any) -> None:
-        """The outermost module begins: a forward pass, the first time also the end of loading."""
-        if len(self.watcher.modules) > 1:
-            return
-        if self.model is None or sum(1 for _ in module.parameters()) > sum(1 for _ in self.model.parameters()):
-            self.model = module
-            self._name(module)
-        label = f"{self.step}|forward"
-        if self.watcher.moment != label:
-            if self.watcher.moment == "0|load":
-                self.watcher.mark("0|loaded")
-            self.watcher.mark(label)
-
-    def before_step(self, optimizer: Any, *_: Any) -> None:
-        gradients = [local(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.watcher.name("gradients", gradients)
-        self.inside += 1
-        if self.inside == 1:
-            self.watcher.mark(f"{self.step}|optimizer step")
-
-    def after_step(self, optimizer: Any, *_: Any) -> None:
-        self.watcher.name("optimizer states", map(local, state_tensors(optimizer)))
-        self.inside -= 1
-        if self.inside:  # an optimizer that steps another one, as ZeroRedundancyOptimizer does
-            return
-        self.watcher.mark(f"{self.step}|end")
-        if self.step == STEPS:
-            raise EnoughSteps
-        self.step += 1
-
-    def loaded(self, model: Any) -> None:
-        """A model stands on the card, and nothing has run yet."""
-        self.model = model
-        self._name(model)
-        self.watcher.mark("0|loaded")
-
-    def _name(self, model: Any) -> None:
-        parameters = list(model.parameters())
-        self.parameters = sum(p.numel() for p in parameters)
-        self.trainable = sum(p.numel() for p in parameters if p.requires_grad)
-        self.watcher.name("weights", map(local, parameters))
-        self.watcher.name("buffers", map(local, model.buffers()))
-        for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-            self.watcher.place(local(tensor), name)
 
 
 def main(argv: list[str]) -> int:
@@ -144,7 +68,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         with ExitStack() as stack:
             stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
             stack.enter_context(watching(session))
-            stack.enter_context(replaced([*steps.replacements(), *weights_from_configs()]))
+            stack.enter_context(replaced([*steps.replacements(), *weights_from_configs(), *saved_in_memory()]))
             if ranks is not None:
                 stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
             _hook(stack, steps)
@@ -158,6 +82,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     except TooLong as late:
         failure = f"{line_in(late.__traceback__)}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
     except NoValueError as problem:
+        print("".join(traceback.format_exception(problem)), file=sys.stderr)
         failure = str(problem)
     except UsageError as problem:
         return {"usage": str(problem)}

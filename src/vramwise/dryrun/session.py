@@ -10,6 +10,7 @@ from vramwise.dryrun import fake_cuda
 from vramwise.dryrun.assigned import assigned_data
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card, answers_of, stream_in_use
+from vramwise.dryrun.finite import all_finite
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.tracer import Watcher, tracing_mode
@@ -60,7 +61,7 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
         if session.assumed is not None:
-            stack.enter_context(fake_cuda.replaced([*without_values(session.assumed), *assigned_data()]))
+            stack.enter_context(fake_cuda.replaced([*without_values(session.assumed), *all_finite(), *assigned_data()]))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
         swaps = torch.__future__.get_swap_module_params_on_conversion()

@@ -1,10 +1,15 @@
-"""What a stranger's script may do while it runs for a look: read files, but not the network, and write aside."""
+"""What a stranger's script may do while it runs for a look: read files, but not the network, and write aside.
+
+What it wrote aside is there for it afterwards: opened, listed, asked about, renamed and removed under the names that it
+knows. What was there before stays as it is.
+"""
 
 from __future__ import annotations
 
 import builtins
 import io
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -59,7 +64,7 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
 
     def made(path: Any, *args: Any, **kwargs: Any) -> None:
         aside = place(path)
-        if os.path.isdir(path) and folder not in Path(os.path.abspath(os.fsdecode(path))).parents:
+        if _is_there(path) and folder not in Path(os.path.abspath(os.fsdecode(path))).parents:
             raise FileExistsError(17, "File exists", os.fsdecode(path))
         if aside.is_dir():  # made already; what asks whether it is there looks elsewhere
             return
@@ -74,7 +79,50 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
     def moved(source: Any, target: Any, **kwargs: Any) -> None:
         rename(place(source), place(target), **kwargs)
 
+    def looked(look: Any) -> Any:
+        """`os.stat` and its like, of what was written aside first."""
+
+        def found(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, int) or kwargs.get("dir_fd") is not None:
+                return look(path, *args, **kwargs)
+            aside = place(path)
+            return look(aside if isinstance(aside, Path) and _is_there(aside) else path, *args, **kwargs)
+
+        return found
+
+    stat, listdir, scandir, rmdir, rmtree = os.stat, os.listdir, os.scandir, os.rmdir, shutil.rmtree
+
+    def _is_there(aside: Path) -> bool:
+        try:
+            stat(aside)
+        except OSError:
+            return False
+        return True
+
+    def listed(path: Any = ".") -> list[Any]:
+        if isinstance(path, int) or not _is_there(place(path)):
+            return listdir(path)
+        own = listdir(place(path))
+        return own + [name for name in (listdir(path) if _is_there(path) else []) if name not in own]
+
+    def scanned(path: Any = ".") -> Any:
+        aside = isinstance(path, int) or place(path)
+        return scandir(aside if isinstance(aside, Path) and _is_there(aside) and not _is_there(path) else path)
+
+    def emptied(path: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("dir_fd") is not None:
+            return
+        if place(path).exists():
+            rmdir(place(path), *args, **kwargs)
+
+    def cleared(path: Any, *_: Any, **__: Any) -> None:
+        with replaced([(os, "stat", stat), (os, "scandir", scandir), (os, "listdir", listdir), (os, "rmdir", rmdir),
+                       (os, "unlink", remove), (os, "remove", remove)]):  # fmt: skip
+            rmtree(place(path), ignore_errors=True)
+
     return [
         (builtins, "open", opened), (io, "open", opened), (os, "mkdir", made), (os, "remove", removed),
-        (os, "unlink", removed), (os, "replace", moved), (os, "rename", moved),
+        (os, "unlink", removed), (os, "replace", moved), (os, "rename", moved), (os, "stat", looked(stat)),
+        (os, "lstat", looked(os.lstat)), (os, "listdir", listed), (os, "scandir", scanned), (os, "rmdir", emptied),
+        (shutil, "rmtree", cleared),
     ]  # fmt: skip

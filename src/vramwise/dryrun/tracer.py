@@ -17,6 +17,7 @@ from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.attention import redirected
 from vramwise.dryrun.dynamic import needs_values, sized_by_values
 from vramwise.dryrun.events import EMPTY, FREE, MARK, NOTE, Frame, Life, Log
+from vramwise.dryrun.finite import passed_on
 from vramwise.measure.libraries import library
 
 _DEEPEST: Final = 24
@@ -294,6 +295,7 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
                     return watcher.attention(*args, **kwargs)
             out = func(*args, **kwargs)
             watcher.seen(func, args, kwargs, out)
+            passed_on(func._schema.name.removeprefix("aten::"), args, out)
             watcher.written(func, args, out)
             if func is copy and isinstance(out, fake) and not out.is_floating_point():
                 with aside():

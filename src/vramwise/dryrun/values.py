@@ -25,6 +25,10 @@ _LIBRARIES: Final = (
 )
 
 
+KNOWN: Final = "_vramwise_known"
+"""Attribute of a tensor of truth values: what every element of it is."""
+
+
 class NoValueError(VramwiseError):
     """Code asked for a number that a fake tensor does not have; the message names the line."""
 
@@ -72,16 +76,28 @@ class Unknown(float):
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unknown
     __neg__ = __abs__ = __pow__ = __rpow__ = _unknown
 
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown  # type: ignore[assignment]
+
     def __round__(self, *_: object) -> Unknown:  # type: ignore[override]
         return self
+
+
+class UnknownCount(Unknown):
+    """The whole number of a fake tensor: also what would be counted or chosen by it is not known."""
+
+    def __format__(self, form: str) -> str:
+        return float.__format__(self, form.rstrip("bcdoxX"))
 
 
 def _decides(method: str) -> Any:
     return lambda self, *others: self.known(method, *others)
 
 
-for _method in ("__bool__", "__int__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__"):
+for _method in ("__bool__", "__int__", "__trunc__", "__floor__", "__ceil__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__"):
     setattr(Unknown, _method, _decides(_method))
+
+
+UnknownCount.__index__ = _decides("__int__")  # type: ignore[attr-defined]
 
 
 def users_line() -> str:
@@ -134,13 +150,22 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
         value = assumed.value("item", users_line())
         if value is not None:
             return float(value) if self.dtype.is_floating_point else value
-        return Unknown(assumed) if self.dtype.is_floating_point else refused(".item()")
+        return Unknown(assumed) if self.dtype.is_floating_point else UnknownCount(assumed)
 
     def decision(self: Any, name: str) -> Any:
+        known = getattr(self, KNOWN, None)
+        if known is not None:
+            return known
         value = assumed.value("bool" if name == "__bool__" else "item", users_line())
         if value is None:
             return refused(name)
         return bool(value) if name == "__bool__" else int(value)
+
+    def array(self: Any) -> Any:
+        value = assumed.value("numpy", users_line())
+        if value is None:
+            return refused(".numpy()")
+        return library("numpy").full(tuple(self.shape), value, str(self.dtype).removeprefix("torch."))
 
     def listed(self: Any) -> Any:
         value = assumed.value("item", users_line())
@@ -167,6 +192,6 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
         reading("__repr__", shown),
         *(reading(name, lambda self, n=name: decision(self, n)) for name in ("__bool__", "__int__", "__index__")),
         reading("tolist", listed),
-        reading("numpy", lambda _: refused(".numpy()")),
+        reading("numpy", array),
         (tensor, "__format__", formatted),
     ]  # fmt: skip

@@ -1,0 +1,67 @@
+"""Questions whether numbers are numbers: every value of a dry run is finite, so these alone have an answer.
+
+A loop that ends at a loss of nan, a scaler that skips a step and a distribution that looks at its arguments go on.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramwise.dryrun.values import KNOWN, Unknown
+from vramwise.measure.libraries import library
+
+_ANSWERS: Final = {"isnan": False, "isinf": False, "isposinf": False, "isneginf": False, "isfinite": True}
+_KEEP: Final = frozenset({"any", "all", "clone", "_to_copy", "detach", "view", "reshape", "squeeze", "unsqueeze", "alias"})
+_TURN: Final = frozenset({"logical_not", "bitwise_not"})
+_GOES_ON: Final = ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "pow", "tanh", "fabs")
+
+
+def all_finite() -> list[tuple[Any, str, Any]]:
+    """Attributes of torch, math and numpy to replace."""
+    torch = library("torch")
+    fake = library("torch._subclasses.fake_tensor").FakeTensor
+    found: list[tuple[Any, str, Any]] = []
+
+    def answering(ask: Callable[..., Any], answer: bool) -> Callable[..., Any]:
+        def asked(one: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(one, Unknown):
+                return answer
+            out = ask(one, *args, **kwargs)
+            if isinstance(out, fake):
+                setattr(out, KNOWN, answer)
+            return out
+
+        return asked
+
+    for name, answer in _ANSWERS.items():
+        owners = [torch, torch.Tensor, math, sys.modules.get("numpy")]
+        found += [(o, name, answering(getattr(o, name), answer)) for o in owners if hasattr(o, name)]
+    found += [(math, name, _going_on(getattr(math, name))) for name in _GOES_ON]
+    distribution = library("torch.distributions").Distribution
+    return [
+        *found,
+        (distribution, "_validate_args", False),
+        (torch.amp.GradScaler, "get_scale", lambda scaler: float(scaler._init_scale) if scaler._enabled else 1.0),
+    ]
+
+
+def _going_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers, of which an unknown one gives an unknown one."""
+
+    def asked(one: Any, *others: Any) -> Any:
+        unknown = next((given for given in (one, *others) if isinstance(given, Unknown)), None)
+        return function(one, *others) if unknown is None else unknown
+
+    return asked
+
+
+def passed_on(operation: str, args: Any, out: Any) -> None:
+    """What is known of a tensor of truth values is known of what is made of it."""
+    if operation not in _KEEP and operation not in _TURN:
+        return
+    known = getattr(args[0], KNOWN, None) if args else None
+    if known is not None and not isinstance(out, tuple | list):
+        setattr(out, KNOWN, known if operation in _KEEP else not known)

@@ -1,0 +1,77 @@
+"""Checkpoints that a script writes and reads: nothing on a card has bytes that a file could hold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from vramwise.measure.libraries import is_installed, library
+
+
+def saved_in_memory() -> list[tuple[Any, str, Any]]:
+    """`torch.save` and safetensors' `save_file`: an empty file stands for each, and `torch.load` gives back what it held.
+
+    A copy on the CPU is kept, as a file would be: it takes nothing on the card. A folder that is missing is
+    missed, as ever.
+    """
+    torch = library("torch")
+    write, read = torch.save, torch.load
+    held: dict[str, Any] = {}
+
+    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(f, str | os.PathLike):
+            f.write(b"")  # a buffer: what is read from it again is not known
+            held[f"buffer {id(f)}"] = _on_cpu(obj)
+            return
+        with open(f, "wb"):
+            held[os.path.abspath(f)] = _on_cpu(obj)
+
+    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        key = os.path.abspath(f) if isinstance(f, str | os.PathLike) else f"buffer {id(f)}"
+        if key not in held:
+            return read(f, map_location, *args, **kwargs)
+        return _moved(held[key], map_location)
+
+    found: list[tuple[Any, str, Any]] = [(torch, "save", saved), (torch, "load", loaded)]
+    found += [(owner, name, saved) for owner, name in _also(write)] + [(o, n, loaded) for o, n in _also(read)]
+    if is_installed("safetensors"):
+        module = library("safetensors.torch")
+        save_file = module.save_file
+
+        def filed(tensors: Any, filename: Any, *_: Any, **__: Any) -> None:
+            saved(dict(tensors), filename)
+
+        found += [(module, "save_file", filed), *((owner, name, filed) for owner, name in _also(save_file))]
+    return found
+
+
+def _also(function: Callable[..., Any]) -> list[tuple[Any, str]]:
+    """Modules that have taken a function over by name."""
+    return [
+        (module, name)
+        for module in [m for m in list(sys.modules.values()) if m is not None]
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is function
+    ]
+
+
+def _on_cpu(obj: Any) -> Any:
+    torch = library("torch")
+
+    def copied(one: Any) -> Any:
+        return one.detach().cpu() if isinstance(one, torch.Tensor) else one
+
+    return library("torch.utils._pytree").tree_map(copied, obj)
+
+
+def _moved(obj: Any, where: Any) -> Any:
+    torch = library("torch")
+
+    def placed(one: Any) -> Any:
+        if not isinstance(one, torch.Tensor):
+            return one
+        return one.clone() if where is None or callable(where) or isinstance(where, dict) else one.to(where)
+
+    return library("torch.utils._pytree").tree_map(placed, obj)
