@@ -106,6 +106,7 @@ def _notes(found: Mapping[str, Any], run: Run) -> list[str]:
             f"rank {ranks['rank']} of {ranks['world']:,} ran, with a process group that moves nothing; NCCL's buffers "
             "are the estimate's for one dimension of parallelism"
         )
+    notes += found.get("remarks", ())
     used = [f"{key} = {value}" for key, value in run.assumed.items() if key not in found["unused"]]
     if used:
         notes.append(f"assumed: {', '.join(used)}")

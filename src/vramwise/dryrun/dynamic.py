@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
+from vramwise.dryrun.known import value_of
 from vramwise.dryrun.values import unknown_value, users_line
 from vramwise.measure.libraries import library
 
@@ -17,8 +18,13 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
     IndexKernel.cpp, Unique.cu, Repeat.cu)."""
     torch = library("torch")
     aten = torch.ops.aten
+    aside = library("torch._subclasses.fake_tensor").unset_fake_temporarily
 
     def count(operation: str, tensor: Any) -> int:
+        known = value_of(tensor)
+        if known is not None:
+            with aside():
+                return int(_FOUND[operation](known))
         found = assumed.value(operation, users_line(), tensor.numel())
         if found is None:
             raise unknown_value(f"how much {operation} finds is a matter of the values of a tensor on the card")
@@ -55,6 +61,15 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
         aten._unique2.default: unique,
         aten.repeat_interleave.Tensor: repeated,
     }
+
+
+_FOUND: Final[dict[str, Answer]] = {
+    "nonzero": lambda known: known.count_nonzero(),
+    "masked_select": lambda known: known.count_nonzero(),
+    "unique": lambda known: known.unique().numel(),
+    "repeat_interleave": lambda known: known.sum(),
+}
+"""How much an operation finds in a tensor whose values are known."""
 
 
 def needs_values(func: Any, args: Any, aten: Any) -> bool:

@@ -14,7 +14,9 @@ from vramwise.dryrun.values import KNOWN, Unknown
 from vramwise.measure.libraries import library
 
 _ANSWERS: Final = {"isnan": False, "isinf": False, "isposinf": False, "isneginf": False, "isfinite": True}
-_KEEP: Final = frozenset({"any", "all", "clone", "_to_copy", "detach", "view", "reshape", "squeeze", "unsqueeze", "alias"})
+_KEEP: Final = frozenset(
+    {"any", "all", "clone", "_to_copy", "detach", "view", "reshape", "squeeze", "unsqueeze", "alias"}
+)
 _TURN: Final = frozenset({"logical_not", "bitwise_not"})
 _GOES_ON: Final = ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "pow", "tanh", "fabs")
 

@@ -21,6 +21,7 @@ from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.fake_cuda import replaced
 from vramwise.dryrun.launchers import Started, started
+from vramwise.dryrun.not_here import NotHere
 from vramwise.dryrun.own_module import OwnModule
 from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
@@ -31,9 +32,10 @@ from vramwise.dryrun.steps import EnoughSteps, Steps
 from vramwise.dryrun.values import NoValueError, line_in, refusal_of
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
-from vramwise.errors import UsageError
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.measure.job import Report
 from vramwise.measure.libraries import library, versions
+
 
 class TooLong(BaseException):
     """The script's time is over."""
@@ -62,13 +64,13 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         Card(card["name"], card["total_bytes"], tuple(card["capability"]), count=count), asked["workspace_bytes"],
         assumed=assumed,
     )  # fmt: skip
-    steps, failure = Steps(session), None
+    steps, failure, missed = Steps(session), None, NotHere()
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
         with ExitStack() as stack:
             stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
             stack.enter_context(watching(session))
-            stack.enter_context(replaced([*steps.replacements(), *weights_from_configs(), *saved_in_memory()]))
+            stack.enter_context(replaced(_replacements(steps, missed)))
             if ranks is not None:
                 stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
             _hook(stack, steps)
@@ -87,17 +89,34 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     except UsageError as problem:
         return {"usage": str(problem)}
     except SystemExit as leaving:
-        if steps.model is None:
-            failure = f"the script ended before a model ran (exit code {leaving.code})"
+        line = line_in(leaving.__traceback__)
+        if steps.model is None or (leaving.code and not steps.stepped):
+            failure = f"{line}: the script ended here before {_wanted(steps)} (exit code {leaving.code})"
     except BaseException as problem:
         print("".join(traceback.format_exception(problem)), file=sys.stderr)
         line = line_in(problem.__traceback__)
-        failure = refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {problem}"
+        if missed.explains(problem):
+            failure = f"{line}: {missed.said[-1]}"
+        elif isinstance(problem, VramwiseError):
+            failure = f"{line}: {problem}"
+        else:
+            failure = refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {problem}"
     signal.alarm(0)
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
-    beside = {"ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused()}
+    beside = {
+        "ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused(),
+        "remarks": [] if own else steps.remarks(),
+    }  # fmt: skip
     return _answer(asked, session, steps, failure) | beside
+
+
+def _wanted(steps: Steps) -> str:
+    return "a model ran on the card" if steps.model is None else "an optimizer had stepped"
+
+
+def _replacements(steps: Steps, missed: NotHere) -> list[tuple[Any, str, Any]]:
+    return [*steps.replacements(), *weights_from_configs(), *missed.replacements(), *saved_in_memory()]
 
 
 def _take_time(seconds: float) -> None:

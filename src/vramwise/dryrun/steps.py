@@ -65,12 +65,27 @@ class Steps:
         if self.watcher.moment != label:
             self.watcher.mark(label)
 
-    def before_step(self, optimizer: Any, *_: Any) -> None:
+    def before_step(self, optimizer: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        """Gradients are there, or a closure makes them inside (Lightning); then the step begins after it."""
         gradients = [local(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.watcher.name("gradients", gradients)
         self.inside += 1
         if self.inside == 1:
             self.watcher.mark(f"{self.step}|optimizer step")
+        named = dict(kwargs or {})
+        if callable(named.get("closure")):
+            named["closure"] = self._ending(optimizer, named["closure"])
+        return tuple(self._ending(optimizer, one) if _is_closure(one) else one for one in args), named
+
+    def _ending(self, optimizer: Any, closure: Any) -> Any:
+        def ended(*args: Any, **kwargs: Any) -> Any:
+            found = closure(*args, **kwargs)
+            every = (p for group in optimizer.param_groups for p in group["params"])
+            self.watcher.name("gradients", [local(p.grad) for p in every if p.grad is not None])
+            self.watcher.mark(f"{self.step}|optimizer step")
+            return found
+
+        return ended
 
     def after_step(self, optimizer: Any, *_: Any) -> None:
         self.watcher.name("optimizer states", map(local, state_tensors(optimizer)))
@@ -95,6 +110,15 @@ class Steps:
         if marks:
             self.watcher.mark("0|loaded")
 
+    def remarks(self) -> list[str]:
+        """What is said of how far the script came."""
+        if not self.stepped:
+            return ["no optimizer stepped: these are the forward passes that the script ran before it ended"]
+        if self.waited_in_vain:
+            others = "one optimizer" if self.waited_in_vain == 1 else f"{self.waited_in_vain} optimizers"
+            return [f"{others} did not step while another made {MOST_STEPS} steps: what it would take is not counted"]
+        return []
+
     def _name(self, model: Any) -> None:
         """Name what the model holds; what is counted is the parameters of all models, each once."""
         self.model = self.model or model
@@ -105,3 +129,8 @@ class Steps:
         self.watcher.name("buffers", map(local, model.buffers()))
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
             self.watcher.place(local(tensor), name)
+
+
+def _is_closure(one: Any) -> bool:
+    """Whether an argument of `step` is what works out the loss, and not the optimizer itself."""
+    return callable(one) and not hasattr(one, "param_groups")

@@ -18,6 +18,7 @@ from vramwise.dryrun.attention import redirected
 from vramwise.dryrun.dynamic import needs_values, sized_by_values
 from vramwise.dryrun.events import EMPTY, FREE, MARK, NOTE, Frame, Life, Log
 from vramwise.dryrun.finite import passed_on
+from vramwise.dryrun.known import Values
 from vramwise.measure.libraries import library
 
 _DEEPEST: Final = 24
@@ -271,6 +272,7 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
     sdpa = torch.ops.aten.scaled_dot_product_attention.default
     asks_for_pins = torch.ops.aten.is_pinned.default
     aten = torch.ops.aten
+    values = Values() if assumed is not None else None
     sized = sized_by_values(assumed) if assumed is not None else {}
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
@@ -293,7 +295,10 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
             if func is sdpa:
                 with self:
                     return watcher.attention(*args, **kwargs)
+            known = values.before(func, args, kwargs) if values is not None else None
             out = func(*args, **kwargs)
+            if values is not None:
+                values.after(func, args, out, known)
             watcher.seen(func, args, kwargs, out)
             passed_on(func._schema.name.removeprefix("aten::"), args, out)
             watcher.written(func, args, out)

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
+from vramwise.dryrun.known import value_of
 from vramwise.errors import VramwiseError
 from vramwise.measure.libraries import library
 
@@ -93,7 +94,20 @@ def _decides(method: str) -> Any:
     return lambda self, *others: self.known(method, *others)
 
 
-for _method in ("__bool__", "__int__", "__trunc__", "__floor__", "__ceil__", "__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__hash__"):
+for _method in (
+    "__bool__",
+    "__int__",
+    "__trunc__",
+    "__floor__",
+    "__ceil__",
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__eq__",
+    "__ne__",
+    "__hash__",
+):
     setattr(Unknown, _method, _decides(_method))
 
 
@@ -131,6 +145,7 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
     tensor = torch.Tensor
+    real_item, real_array, real_list = tensor.item, tensor.numpy, tensor.tolist
 
     def is_valueless(one: Any) -> bool:  # the part of a distributed tensor that this rank holds is a fake one
         return isinstance(one, fake) or isinstance(getattr(one, "_local_tensor", None), fake)
@@ -147,6 +162,9 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
         return tensor, name, read
 
     def number(self: Any) -> Any:
+        known = value_of(self)
+        if known is not None:
+            return real_item(known)
         value = assumed.value("item", users_line())
         if value is not None:
             return float(value) if self.dtype.is_floating_point else value
@@ -156,18 +174,27 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
         known = getattr(self, KNOWN, None)
         if known is not None:
             return known
+        known = value_of(self)
+        if known is not None:
+            return getattr(known, name)()
         value = assumed.value("bool" if name == "__bool__" else "item", users_line())
         if value is None:
             return refused(name)
         return bool(value) if name == "__bool__" else int(value)
 
     def array(self: Any) -> Any:
+        known = value_of(self)
+        if known is not None:
+            return real_array(known)
         value = assumed.value("numpy", users_line())
         if value is None:
             return refused(".numpy()")
         return library("numpy").full(tuple(self.shape), value, str(self.dtype).removeprefix("torch."))
 
     def listed(self: Any) -> Any:
+        known = value_of(self)
+        if known is not None:
+            return real_list(known)
         value = assumed.value("item", users_line())
         if value is None:
             return refused(".tolist()")

@@ -1,0 +1,132 @@
+"""Values that are known after all: of what came from the CPU, whose tensors are real, and of what is worked out from it.
+
+Labels, masks, lengths and grids of images reach the card from a batch that was really read. Beside each such fake tensor
+stands its value on the CPU, worked out by the same operations, until something writes to its storage. So a count of
+labels, a choice of rows by a mask and the sizes of images are what they are; what hangs on weights is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from vramwise.measure.libraries import library
+
+_VALUE: Final = "_vramwise_value"
+_LARGEST: Final = 2**20
+"""Elements of whole numbers and truth values that are followed."""
+_LARGEST_FLOAT: Final = 1024
+_UNSET: Final = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
+_GROUPS: Final = "c10d"
+_KEPT_BY_ALL: Final = frozenset({"broadcast_", "allreduce_"})
+
+_written: dict[int, int] = {}
+
+
+def value_of(tensor: Any) -> Any | None:
+    """The value of a fake tensor as a real one on the CPU, or None where nobody knows it."""
+    found = getattr(tensor, _VALUE, None)
+    if found is None:
+        return None
+    value, generation = found
+    return value if _written.get(tensor.untyped_storage()._cdata, 0) == generation else None
+
+
+class Values:
+    """Follows values through operations on fake tensors."""
+
+    def __init__(self) -> None:
+        self._torch = library("torch")
+        fakes = library("torch._subclasses.fake_tensor")
+        self._fake, self._aside = fakes.FakeTensor, fakes.unset_fake_temporarily
+        self._leaves = library("torch.utils._pytree").tree_leaves
+        self._by_chance = self._torch.Tag.nondeterministic_seeded
+        _written.clear()
+
+    def before(self, func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+        """How the value of a result is worked out, where every input's is known."""
+        schema = func._schema
+        name = schema.name.rpartition("::")[2]
+        if schema.is_mutable or self._by_chance in func.tags or name in _UNSET or schema.name.startswith(_GROUPS):
+            return None
+        given: dict[int, Any] = {}
+        for one in self._leaves((args, kwargs)):
+            if isinstance(one, self._fake):
+                value = value_of(one)
+                if value is None:
+                    return None
+                given[id(one)] = value
+        return lambda: self._worked_out(func, args, kwargs, given)
+
+    def after(self, func: Any, args: Any, out: Any, known: Callable[[], Any] | None) -> None:
+        """An operation has run: its results have values, what it wrote to has none any more."""
+        if known is None:
+            if func._schema.is_mutable or func.namespace == _GROUPS:
+                self._write(func, args)
+            return
+        if not isinstance(out, self._torch.Tensor | tuple | list):
+            return
+        results = [out] if isinstance(out, self._torch.Tensor) else list(out)
+        if not results or not all(isinstance(one, self._fake) and self._is_small(one) for one in results):
+            return
+        values = known()
+        values = [values] if isinstance(values, self._torch.Tensor) else values
+        for one, value in zip(results, values or (), strict=False):
+            if value.shape == one.shape:
+                self.say(one, value)
+
+    def say(self, tensor: Any, value: Any) -> None:
+        """A fake tensor has this value."""
+        setattr(tensor, _VALUE, (value, _written.get(tensor.untyped_storage()._cdata, 0)))
+
+    def _is_small(self, one: Any) -> bool:
+        return bool(one.numel() <= (_LARGEST_FLOAT if one.dtype.is_floating_point else _LARGEST))
+
+    def _worked_out(self, func: Any, args: Any, kwargs: Any, given: dict[int, Any]) -> Any | None:
+        tree = library("torch.utils._pytree").tree_map
+        torch = self._torch
+
+        def real(one: Any) -> Any:
+            if isinstance(one, torch.device):
+                return torch.device("cpu")
+            return given.get(id(one), one)
+
+        with self._aside(), torch.no_grad():
+            try:
+                out = func(*tree(real, args), **tree(real, kwargs))
+                return [one.clone() for one in out] if isinstance(out, tuple | list) else out.clone()
+            except (RuntimeError, NotImplementedError, TypeError, IndexError, AttributeError):
+                return None  # no kernel for the CPU, or none for these values
+
+    def _write(self, func: Any, args: Any) -> None:
+        """What is written to loses its value; ranks are alike, so that a sum over them is a multiple."""
+        name = func._schema.name.rpartition("::")[2]
+        if func.namespace == _GROUPS and name in _KEPT_BY_ALL and self._agreed(name, args):
+            return
+        for place, argument in enumerate(func._schema.arguments):
+            writes = func.namespace == _GROUPS or (argument.alias_info is not None and argument.alias_info.is_write)
+            if writes and place < len(args):
+                for one in self._leaves(args[place]):
+                    if isinstance(one, self._fake):
+                        key = one.untyped_storage()._cdata
+                        _written[key] = _written.get(key, 0) + 1
+
+    def _agreed(self, name: str, args: Any) -> bool:
+        """Whether what a group does leaves a tensor as it is, since all ranks have the same."""
+        if name == "broadcast_":
+            return True
+        dist = library("torch.distributed")
+        kinds = (dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
+        try:
+            kind, world = args[2].op() if hasattr(args[2], "op") else args[2], dist.get_world_size()
+        except (IndexError, RuntimeError, TypeError, AttributeError):
+            return False
+        if kind in kinds:
+            return True
+        if kind != dist.ReduceOp.SUM:
+            return False
+        for one in args[0]:
+            value = value_of(one)
+            if value is not None:
+                self.say(one, value * world)
+        return True
