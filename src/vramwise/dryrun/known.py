@@ -1,8 +1,8 @@
-"""Values that are known after all: of what came from the CPU, whose tensors are real, and of what is worked out from it.
+"""Values that are known after all: of what came from the CPU, whose tensors are real, and of what is made of it.
 
-Labels, masks, lengths and grids of images reach the card from a batch that was really read. Beside each such fake tensor
-stands its value on the CPU, worked out by the same operations, until something writes to its storage. So a count of
-labels, a choice of rows by a mask and the sizes of images are what they are; what hangs on weights is not known.
+Labels, masks, lengths and grids of images reach the card from a batch that was really read. Beside each such fake
+tensor stands its value on the CPU, worked out by the same operations, until something writes to its storage. So a count
+of labels, a choice of rows by a mask and the sizes of images are what they are; what hangs on weights is not known.
 """
 
 from __future__ import annotations

@@ -16,9 +16,14 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     made in any case; a batch of whole sequences, which is what is meant here, gets none, nor does one whose padding
     mask hid nothing on the CPU. torch's GradScaler reads whether a gradient overflowed: none does. `Module.to`
     exchanges tensors (torch/utils `swap_tensors`) unless something refers to them weakly, which fake tensors' own books
-    do. Trainer looks for losses that are no numbers.
+    do. Trainer looks for losses that are no numbers. Optimizers and clip_grad_norm_ take all tensors at once only where
+    they know the tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py).
     """
     torch = library("torch")
+    fake = library("torch._subclasses.fake_tensor").FakeTensor
+    for owner in (library("torch.utils._foreach_utils"), library("torch.optim.optimizer")):
+        if fake not in owner._foreach_supported_types:
+            owner._foreach_supported_types.append(fake)  # other modules have the list itself
     found: list[tuple[Any, str, Any]] = [
         (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ())),

@@ -1,4 +1,4 @@
-"""Files of a hub that a script asks for and that are not on this machine: what a dry run does without, and what it says.
+"""Files of a hub that a script asks for and that are not on this machine: what a dry run does without, what it says.
 
 Weights are never wanted: a state that would be loaded is one that every module takes. A tokenizer and a data set decide
 how long sequences are, so that nothing can stand in for them.
@@ -85,8 +85,8 @@ class NotHere:
                 if not {kind.__name__ for kind in type(problem).__mro__} & set(_OF_A_HUB[:4]):
                     raise
                 raise self.error(
-                    f'the data set "{clipped(str(path), 80)}" is not on this machine, and a dry run opens no connection: '
-                    f"download it first (python -c \"import datasets; datasets.load_dataset('{clipped(str(path), 80)}')"
+                    f'the data set "{clipped(str(path), 80)}" is not on this machine, and a dry run opens no '
+                    f"connection: download it first (python -c \"import datasets; datasets.load_dataset('{clipped(str(path), 80)}')"
                     '"), or name files of your own'
                 ) from None
 
@@ -101,8 +101,8 @@ def _no_tokenizer(name: str) -> str:
             "(tokenizer.save_pretrained), or copy its tokenizer.json"
         )
     return (
-        f'the tokenizer of "{clipped(name, 80)}" is not on this machine, and a dry run opens no connection: download it '
-        f"first (hf download {clipped(name, 80)} --include '*token*' 'vocab*' 'merges*'); weights are not needed"
+        f'the tokenizer of "{clipped(name, 80)}" is not on this machine, and a dry run opens no connection: download '
+        f"it first (hf download {clipped(name, 80)} --include '*token*' 'vocab*' 'merges*'); weights are not needed"
     )
 
 

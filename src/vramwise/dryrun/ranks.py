@@ -95,7 +95,10 @@ def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
             dist._register_comm_hook(self.reducer, watcher, _reduced)
         return before_forward(self, *inputs, **kwargs)
 
+    torch = library("torch")
+    random = library("torch.distributed.tensor._random")._RNGStateTracker
     return [
+        (random, "_get_device_state", lambda _: torch.zeros(16, dtype=torch.uint8)),  # DTensor's: on the card, for real
         (data_parallel, "_pre_forward", hooked),
         (dist.Logger, "set_runtime_stats_and_log", nothing),  # wants a timer of the card
         (dist, "_verify_params_across_processes", nothing),  # reads sizes that came from the others

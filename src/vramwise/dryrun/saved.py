@@ -11,7 +11,7 @@ from vramwise.measure.libraries import is_installed, library
 
 
 def saved_in_memory() -> list[tuple[Any, str, Any]]:
-    """`torch.save` and safetensors' `save_file`: an empty file stands for each, and `torch.load` gives back what it held.
+    """`torch.save` and safetensors' `save_file`: an empty file stands for each; `torch.load` gives back what it held.
 
     A copy on the CPU is kept, as a file would be: it takes nothing on the card. A folder that is missing is
     missed, as ever.

@@ -15,7 +15,7 @@ import traceback
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
@@ -25,16 +25,21 @@ from vramwise.dryrun.not_here import NotHere
 from vramwise.dryrun.own_module import OwnModule
 from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
-from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.saved import saved_in_memory
+from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.sheltered import sheltered
 from vramwise.dryrun.steps import EnoughSteps, Steps
+from vramwise.dryrun.tracer import TooMuchError
 from vramwise.dryrun.values import NoValueError, line_in, refusal_of
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.measure.job import Report
 from vramwise.measure.libraries import library, versions
+from vramwise.units import format_bytes
+
+_TIMES_A_CARD: Final = 10
+"""What nobody means to run: a script that asks for more is in a loop, or its sizes are wrong."""
 
 
 class TooLong(BaseException):
@@ -65,6 +70,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         assumed=assumed,
     )  # fmt: skip
     steps, failure, missed = Steps(session), None, NotHere()
+    session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
         with ExitStack() as stack:
@@ -83,6 +89,9 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         pass
     except TooLong as late:
         failure = f"{line_in(late.__traceback__)}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
+    except TooMuchError as much:
+        asked_for = f"{format_bytes(much.args[0])}, more than {_TIMES_A_CARD} times the card's memory"
+        failure = f"{line_in(much.__traceback__)}: here the script holds {asked_for}"
     except NoValueError as problem:
         print("".join(traceback.format_exception(problem)), file=sys.stderr)
         failure = str(problem)

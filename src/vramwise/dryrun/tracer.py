@@ -35,6 +35,10 @@ _LARGE: Final = 16_384
 """Elements from which a CPU tensor of a module is fake too."""
 
 
+class TooMuchError(BaseException):
+    """Far more was asked for than a card has; nothing of the script's own catches it."""
+
+
 class _Ref(weakref.ref):  # type: ignore[type-arg]
     __slots__ = ("key",)
     key: int
@@ -44,7 +48,8 @@ class Watcher:
     """The state of a watch: the log, what is alive, modules, and where backward's operations come from.
 
     `workspace_bytes`: what cuBLAS takes at the first product of forward, and again of backward, which runs in a thread
-    of its own with a handle of its own (aten/src/ATen/cuda/CublasHandlePool.cpp).
+    of its own with a handle of its own (aten/src/ATen/cuda/CublasHandlePool.cpp). `most_bytes`: more than this ends the
+    run by TooMuchError.
     """
 
     def __init__(self, capability: tuple[int, int], workspace_bytes: int = 0, *, stacks: bool = True) -> None:
@@ -55,6 +60,8 @@ class Watcher:
         self.on_backward: Callable[[int], None] | None = None
         self.stream_of: Callable[[], int] = lambda: 0
         self.workspace_bytes = workspace_bytes
+        self.most_bytes: int | None = None
+        self._held = 0
         self.stacks = stacks
         self.attention = redirected(capability)
         self.modules: list[str] = []
@@ -139,6 +146,9 @@ class Watcher:
 
     def _begin(self, storage: Any, key: int, life: Life) -> None:
         self.log.take(life)
+        self._held += life.size
+        if self.most_bytes is not None and self._held > self.most_bytes:
+            raise TooMuchError(self._held)
         self._hold(storage, key, life)
 
     def _hold(self, storage: Any, key: int, life: Life) -> None:
@@ -154,6 +164,7 @@ class Watcher:
     def _free(self, key: int) -> None:
         del self._refs[key]
         life = self.alive.pop(key)
+        self._held -= life.size
         self._ones.discard(key)
         self.log.say(FREE, life.number)
 
