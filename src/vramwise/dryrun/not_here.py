@@ -84,9 +84,10 @@ class NotHere:
             except (OSError, ValueError) as problem:
                 if not {kind.__name__ for kind in type(problem).__mro__} & set(_OF_A_HUB[:4]):
                     raise
+                name = clipped(str(path), 80)
                 raise self.error(
-                    f'the data set "{clipped(str(path), 80)}" is not on this machine, and a dry run opens no '
-                    f"connection: download it first (python -c \"import datasets; datasets.load_dataset('{clipped(str(path), 80)}')"
+                    f'the data set "{name}" is not on this machine, and a dry run opens no '
+                    f"connection: download it first (python -c \"import datasets; datasets.load_dataset('{name}')"
                     '"), or name files of your own'
                 ) from None
 

@@ -96,7 +96,7 @@ def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
         return before_forward(self, *inputs, **kwargs)
 
     torch = library("torch")
-    random = library("torch.distributed.tensor._random")._RNGStateTracker
+    random = library("torch.distributed.tensor._random").OffsetBasedRNGTracker
     return [
         (random, "_get_device_state", lambda _: torch.zeros(16, dtype=torch.uint8)),  # DTensor's: on the card, for real
         (data_parallel, "_pre_forward", hooked),

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
+from vramwise.dryrun.compiling import Compiling
 from vramwise.dryrun.fake_cuda import replaced
 from vramwise.dryrun.launchers import Started, started
 from vramwise.dryrun.not_here import NotHere
@@ -70,13 +71,14 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         assumed=assumed,
     )  # fmt: skip
     steps, failure, missed = Steps(session), None, NotHere()
+    compiling = Compiling(session.watcher)
     session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
         with ExitStack() as stack:
             stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
             stack.enter_context(watching(session))
-            stack.enter_context(replaced(_replacements(steps, missed)))
+            stack.enter_context(replaced([*_replacements(steps, missed), *compiling.replacements()]))
             if ranks is not None:
                 stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
             _hook(stack, steps)
@@ -115,7 +117,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         failure = "the script ended before a model ran on the card"
     beside = {
         "ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused(),
-        "remarks": [] if own else steps.remarks(),
+        "remarks": [] if own else [*steps.remarks(), *compiling.remarks()],
     }  # fmt: skip
     return _answer(asked, session, steps, failure) | beside
 

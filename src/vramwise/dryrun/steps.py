@@ -57,7 +57,7 @@ class Steps:
 
     def before_forward(self, module: Any, _: Any) -> None:
         """The outermost module begins: a forward pass, the first time also the end of loading."""
-        if len(self.watcher.modules) > 1:
+        if len(self.watcher.modules) > 1 or self.watcher.hidden:
             return
         if module not in self._models:
             self.loaded(module, marks=self.watcher.moment == "0|load")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
@@ -62,6 +63,7 @@ class Watcher:
         self.workspace_bytes = workspace_bytes
         self.most_bytes: int | None = None
         self._held = 0
+        self.hidden = 0
         self.stacks = stacks
         self.attention = redirected(capability)
         self.modules: list[str] = []
@@ -86,6 +88,15 @@ class Watcher:
                 life.lasted = True
         self.log.say(MARK, label)
 
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Nothing that is made inside is a tensor of its own."""
+        self.hidden += 1
+        try:
+            yield
+        finally:
+            self.hidden -= 1
+
     def note(self, label: str) -> None:
         self.log.say(NOTE, label)
 
@@ -108,6 +119,8 @@ class Watcher:
 
     def seen(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operation has run."""
+        if self.hidden:
+            return
         backward = self._in_backward() != -1
         operation = func._schema.name.partition("::")[2]
         if operation in _PRODUCTS and self.workspace_bytes and backward not in self._worked:
