@@ -37,8 +37,9 @@ class _GraphsMade(BaseException):
 class Compiling:
     """What stands for `torch.compile` while a script runs; `regions`: graphs that were made."""
 
-    def __init__(self, watcher: Watcher) -> None:
-        self.watcher = watcher
+    def __init__(self, watcher: Watcher, begins: Callable[[Any, Any], None]) -> None:
+        """`begins` is told of a module whose forward pass starts: compiled in place, it calls no hook outside."""
+        self.watcher, self.begins = watcher, begins
         self.regions = 0
 
     def replacements(self) -> list[tuple[Any, str, Any]]:
@@ -85,6 +86,9 @@ class Compiling:
             if key not in graphs:
                 graphs[key] = self._graphs(whole, given)
                 self.regions += 1
+            if not self.watcher.modules:
+                for module in modules or ():
+                    self.begins(module, None)
             return graphs[key](*given)
 
         called.__wrapped__ = function  # type: ignore[attr-defined]

@@ -10,14 +10,17 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
+from vramwise.dryrun.known import Values
 from vramwise.dryrun.values import KNOWN, Unknown
 from vramwise.measure.libraries import library
 
 _ANSWERS: Final = {"isnan": False, "isinf": False, "isposinf": False, "isneginf": False, "isfinite": True}
-_KEEP: Final = frozenset(
-    {"any", "all", "clone", "_to_copy", "detach", "view", "reshape", "squeeze", "unsqueeze", "alias"}
-)
+_KEEP: Final = frozenset({
+    "any", "all", "clone", "_to_copy", "detach", "view", "reshape", "squeeze", "unsqueeze", "alias", "max", "min",
+    "amax", "amin",
+})  # fmt: skip
 _TURN: Final = frozenset({"logical_not", "bitwise_not"})
+_JOIN: Final = {"logical_or": any, "bitwise_or": any, "logical_and": all, "bitwise_and": all}
 _GOES_ON: Final = ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "pow", "tanh", "fabs")
 
 
@@ -60,10 +63,21 @@ def _going_on(function: Callable[..., Any]) -> Callable[..., Any]:
     return asked
 
 
-def passed_on(operation: str, args: Any, out: Any) -> None:
-    """What is known of a tensor of truth values is known of what is made of it."""
-    if operation not in _KEEP and operation not in _TURN:
+def passed_on(operation: str, args: Any, out: Any, values: Values) -> None:
+    """What is known of a tensor of truth values is known of what is made of it; few elements then have a value."""
+    if not args or isinstance(out, tuple | list):
         return
-    known = getattr(args[0], KNOWN, None) if args else None
-    if known is not None and not isinstance(out, tuple | list):
-        setattr(out, KNOWN, known if operation in _KEEP else not known)
+    known = getattr(args[0], KNOWN, None)
+    if known is None:
+        return
+    if operation in _JOIN and len(args) > 1:
+        other = getattr(args[1], KNOWN, None)
+        if other is None:
+            return
+        known = _JOIN[operation]((known, other))
+    elif operation in _TURN:
+        known = not known
+    elif operation not in _KEEP:
+        return
+    setattr(out, KNOWN, known)
+    values.fill(out, known)

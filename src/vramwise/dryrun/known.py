@@ -47,7 +47,7 @@ class Values:
         """How the value of a result is worked out, where every input's is known."""
         schema = func._schema
         name = schema.name.rpartition("::")[2]
-        if schema.is_mutable or self._by_chance in func.tags or name in _UNSET or schema.name.startswith(_GROUPS):
+        if self._by_chance in func.tags or name in _UNSET or schema.name.startswith(_GROUPS):
             return None
         given: dict[int, Any] = {}
         for one in self._leaves((args, kwargs)):
@@ -58,11 +58,12 @@ class Values:
                 given[id(one)] = value
         return lambda: self._worked_out(func, args, kwargs, given)
 
-    def after(self, func: Any, args: Any, out: Any, known: Callable[[], Any] | None) -> None:
-        """An operation has run: its results have values, what it wrote to has none any more."""
-        if known is None:
-            if func._schema.is_mutable or func.namespace == _GROUPS:
-                self._write(func, args)
+    def after(self, func: Any, args: Any, kwargs: Any, out: Any, known: Callable[[], Any] | None) -> None:
+        """An operation has run: its results have values, what it wrote to has none any more but those."""
+        is_mutable = func._schema.is_mutable
+        if is_mutable or func.namespace == _GROUPS:
+            self._write(func, args, kwargs)
+        if known is None or (is_mutable and not _writes_to_first(func)):
             return
         if not isinstance(out, self._torch.Tensor | tuple | list):
             return
@@ -79,6 +80,12 @@ class Values:
         """A fake tensor has this value."""
         setattr(tensor, _VALUE, (value, _written.get(tensor.untyped_storage()._cdata, 0)))
 
+    def fill(self, tensor: Any, value: float) -> None:
+        """Every element of a fake tensor is this, where it has few."""
+        if isinstance(tensor, self._fake) and tensor.numel() <= _LARGEST_FLOAT:
+            with self._aside():
+                self.say(tensor, self._torch.full(tuple(tensor.shape), value, dtype=tensor.dtype, device="cpu"))
+
     def _is_small(self, one: Any) -> bool:
         return bool(one.numel() <= (_LARGEST_FLOAT if one.dtype.is_floating_point else _LARGEST))
 
@@ -86,7 +93,11 @@ class Values:
         tree = library("torch.utils._pytree").tree_map
         torch = self._torch
 
+        writes = func._schema.is_mutable
+
         def real(one: Any) -> Any:
+            if writes and id(one) in given:
+                return given[id(one)].clone()
             if isinstance(one, torch.device):
                 return torch.device("cpu")
             return given.get(id(one), one)
@@ -98,15 +109,15 @@ class Values:
             except (RuntimeError, NotImplementedError, TypeError, IndexError, AttributeError):
                 return None  # no kernel for the CPU, or none for these values
 
-    def _write(self, func: Any, args: Any) -> None:
+    def _write(self, func: Any, args: Any, kwargs: Any) -> None:
         """What is written to loses its value; ranks are alike, so that a sum over them is a multiple."""
         name = func._schema.name.rpartition("::")[2]
         if func.namespace == _GROUPS and name in _KEPT_BY_ALL and self._agreed(name, args):
             return
         for place, argument in enumerate(func._schema.arguments):
             writes = func.namespace == _GROUPS or (argument.alias_info is not None and argument.alias_info.is_write)
-            if writes and place < len(args):
-                for one in self._leaves(args[place]):
+            if writes:
+                for one in self._leaves(args[place] if place < len(args) else kwargs.get(argument.name)):
                     if isinstance(one, self._fake):
                         key = one.untyped_storage()._cdata
                         _written[key] = _written.get(key, 0) + 1
@@ -130,3 +141,10 @@ class Values:
             if value is not None:
                 self.say(one, value * world)
         return True
+
+
+def _writes_to_first(func: Any) -> bool:
+    """Whether an operation changes its first argument in place, gives it back and changes nothing else."""
+    written = [one for one in func._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+    is_first = len(written) == 1 and written[0].name == func._schema.arguments[0].name
+    return is_first and len(func._schema.returns) == 1 and func.namespace == "aten"

@@ -71,7 +71,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         assumed=assumed,
     )  # fmt: skip
     steps, failure, missed = Steps(session), None, NotHere()
-    compiling = Compiling(session.watcher)
+    compiling = Compiling(session.watcher, steps.before_forward)
     session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
@@ -87,31 +87,10 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
                 OwnModule(own, steps).run()
             else:
                 _run(begun.command)
-    except EnoughSteps:
-        pass
-    except TooLong as late:
-        failure = f"{line_in(late.__traceback__)}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
-    except TooMuchError as much:
-        asked_for = f"{format_bytes(much.args[0])}, more than {_TIMES_A_CARD} times the card's memory"
-        failure = f"{line_in(much.__traceback__)}: here the script holds {asked_for}"
-    except NoValueError as problem:
-        print("".join(traceback.format_exception(problem)), file=sys.stderr)
-        failure = str(problem)
     except UsageError as problem:
         return {"usage": str(problem)}
-    except SystemExit as leaving:
-        line = line_in(leaving.__traceback__)
-        if steps.model is None or (leaving.code and not steps.stepped):
-            failure = f"{line}: the script ended here before {_wanted(steps)} (exit code {leaving.code})"
     except BaseException as problem:
-        print("".join(traceback.format_exception(problem)), file=sys.stderr)
-        line = line_in(problem.__traceback__)
-        if missed.explains(problem):
-            failure = f"{line}: {missed.said[-1]}"
-        elif isinstance(problem, VramwiseError):
-            failure = f"{line}: {problem}"
-        else:
-            failure = refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {problem}"
+        failure = _why(problem, steps, missed, asked["timeout_s"])
     signal.alarm(0)
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
@@ -122,12 +101,34 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     return _answer(asked, session, steps, failure) | beside
 
 
-def _wanted(steps: Steps) -> str:
-    return "a model ran on the card" if steps.model is None else "an optimizer had stepped"
-
-
 def _replacements(steps: Steps, missed: NotHere) -> list[tuple[Any, str, Any]]:
     return [*steps.replacements(), *weights_from_configs(), *missed.replacements(), *saved_in_memory()]
+
+
+def _why(problem: BaseException, steps: Steps, missed: NotHere, timeout_s: float) -> str | None:
+    """Why a script did not come to its end, with its line; None where it came far enough."""
+    line = line_in(problem.__traceback__)
+    if isinstance(problem, EnoughSteps):
+        return None
+    if isinstance(problem, TooLong):
+        return f"{line}: the script was here after {timeout_s:.0f} s (--timeout)"
+    if isinstance(problem, TooMuchError):
+        much = format_bytes(problem.args[0])
+        return f"{line}: here the script holds {much}, more than {_TIMES_A_CARD} times the card's memory"
+    if isinstance(problem, SystemExit):
+        if steps.model is not None and (steps.stepped or not problem.code):
+            return None
+        wanted = "a model ran on the card" if steps.model is None else "an optimizer had stepped"
+        return f"{line}: the script ended here before {wanted} (exit code {problem.code})"
+    print("".join(traceback.format_exception(problem)), file=sys.stderr)
+    if isinstance(problem, NoValueError):
+        return str(problem)
+    if missed.explains(problem):
+        return f"{line}: {missed.said[-1]}"
+    if isinstance(problem, VramwiseError):
+        return f"{line}: {problem}"
+    said = " ".join(str(problem).split())
+    return refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {said}"
 
 
 def _take_time(seconds: float) -> None:

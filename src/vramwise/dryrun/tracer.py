@@ -322,9 +322,9 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
             known = values.before(func, args, kwargs) if values is not None else None
             out = func(*args, **kwargs)
             if values is not None:
-                values.after(func, args, out, known)
+                values.after(func, args, kwargs, out, known)
+                passed_on(func._schema.name.removeprefix("aten::"), args, out, values)
             watcher.seen(func, args, kwargs, out)
-            passed_on(func._schema.name.removeprefix("aten::"), args, out)
             watcher.written(func, args, out)
             if func is copy and isinstance(out, fake) and not out.is_floating_point():
                 with aside():
