@@ -62,3 +62,31 @@ def test_a_tower_stays_where_one_of_its_kinds_may_come() -> None:
     gemma = weights("google/gemma-3-4b-it", "0.15.1", None)
     assert weights("google/gemma-3-4b-it", "0.15.1", {"image": 0}) < gemma - 0.4 * GIB  # it reads no video
     assert weights("google/gemma-3-4b-it", "0.14.0", {"image": 0}) > gemma - 0.1 * GIB
+
+
+def added(name: str, node: str, **settings: object) -> int:
+    serve = {"engine": "vllm", "engine_version": "0.24.0", "max_model_len": 4096, **settings}
+    ranks = serve.get("tensor_parallel_size", 1)
+    result = estimate({"model": name, "task": "serve", "gpu": "h100", "num_gpus": ranks, "serve": serve})
+    found = result.phases[0].components.find(f"weights/{node}")
+    return 0 if found is None else found.bytes
+
+
+def test_gemma_4_has_rows_for_values_that_are_keys_and_for_keys_that_other_layers_make() -> None:
+    """58.99 GiB in 0.23.0 and 0.26.0, where 58.70 were expected, and 15.18 in 0.22.1, where 15.00 were."""
+    rows, inputs = "unfilled keys and values", "inputs of each layer"
+    values = 10 * 4 * 512 * 5376 * 2
+    assert (
+        added("google/gemma-4-31B-it", rows) == added("google/gemma-4-31B-it", rows, engine_version="0.33.0") == values
+    )
+    assert added("google/gemma-4-31B-it", rows, tensor_parallel_size=2) == values // 2
+    # 18 of 42 layers share their keys, three of them are full
+    shared = 2 * 2 * (15 * 256 + 3 * 512) * 2560 * 2
+    assert added("google/gemma-4-E4B-it", rows) == shared
+    assert added("google/gemma-4-E4B-it", rows, engine_version="0.30.0") == 0
+    assert added("google/gemma-4-E4B-it", inputs, max_num_batched_tokens=8192) == 8192 * 42 * 256 * 2
+    assert added("google/gemma-4-31B-it", inputs) == 0
+    for name, gib in (("google/gemma-4-31B-it", 58.99), ("google/gemma-4-E4B-it", 15.18)):
+        serve = {"engine": "vllm", "engine_version": "0.23.0", "max_num_batched_tokens": 2048}
+        result = estimate({"model": name, "task": "serve", "gpu": "rtx-pro-6000-blackwell", "serve": serve})
+        assert result.quantities["weights"].expected / GIB == pytest.approx(gib, rel=3e-3)

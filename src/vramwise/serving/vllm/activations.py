@@ -89,16 +89,8 @@ def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
     gives them as most do. At least what is still to be read; compiled models (V1 by default) may also hold queries,
     keys and values until the next attention."""
     eager = r.profile.generation == "V0" or bool(r.settings.enforce_eager)
-    run = Pass(
-        r.batched_tokens,
-        r.storage.bytes_per_element,
-        r.settings.tensor_parallel_size,
-        engine_layout(r.settings).cut.expert_parallel_size,
-        _context_rows(r),
-        _input_copy_bytes(r),
-        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r),
-        eager and has_fact("vllm", "mlp_reuses_a_name", text_config(model).model_type, r.version),
-    )
+    reuses = eager and has_fact("vllm", "mlp_reuses_a_name", text_config(model).model_type, r.version)
+    run = _pass(r, r.batched_tokens, _context_rows(r), reuses_a_name=reuses)
     named = largest_live_set(model, run, named=True, dense=dense)
     low = min(named.bytes, largest_live_set(model, run, named=False, dense=dense).bytes)
     high = named.bytes
@@ -112,10 +104,28 @@ def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
     )  # fmt: skip
 
 
-def _expert_tokens(r: Resolved) -> int:
+def captured_bytes(model: Model, r: Resolved, tokens: int) -> int:
+    """The largest live set of a layer while a graph of so many tokens is captured: attention sees no earlier tokens."""
+    run = _pass(r, tokens)
+    return max(largest_live_set(model, run, named=True, dense=dense).bytes for dense in (False, True))
+
+
+def _pass(r: Resolved, tokens: int, context_rows: int = 0, *, reuses_a_name: bool = False) -> Pass:
+    return Pass(
+        tokens,
+        r.storage.bytes_per_element,
+        r.settings.tensor_parallel_size,
+        engine_layout(r.settings).cut.expert_parallel_size,
+        context_rows,
+        _input_copy_bytes(r),
+        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r, tokens),
+        reuses_a_name,
+    )
+
+
+def _expert_tokens(r: Resolved, tokens: int) -> int:
     """Tokens whose routed experts run at once."""
-    chunk = next((size for until, size in EXPERT_CHUNKS if r.version < until), r.batched_tokens)
-    return min(chunk, r.batched_tokens)
+    return min(next((size for until, size in EXPERT_CHUNKS if r.version < until), tokens), tokens)
 
 
 def _context_rows(r: Resolved) -> int:
@@ -141,7 +151,7 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
     if r.version < KEPT_WORKSPACE_VERSION:
         return ()
-    tokens = _expert_tokens(r)
+    tokens = _expert_tokens(r, r.batched_tokens)
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
     held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks) * r.storage.bytes_per_element)
     if not held:
@@ -160,13 +170,13 @@ def _libraries(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ..
     first, last = ABSORBED_VERSIONS
     if first <= r.version < last and any(cache.kind == "latent" for cache in model.caches):
         return ()
-    if at_forward and not _has_plain_product(model, r.storage):
+    if at_forward and not has_plain_product(model, r.storage):
         return ()
     return (cublas_work_space(r.capability),)
 
 
 @lru_cache(maxsize=1024)
-def _has_plain_product(model: Model, storage: Storage) -> bool:
+def has_plain_product(model: Model, storage: Storage) -> bool:
     """Whether a layer has a product of weights that are not quantized, which is cuBLAS's."""
     return any(
         isinstance(op, Linear | Conv1dLinear | Router) and p.is_linear and not storage.quantizes(p)

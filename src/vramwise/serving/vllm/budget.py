@@ -40,6 +40,7 @@ from vramwise.units import GIB
 _MEASURED_RANKS = (1, 2, 4, 8)
 SPLIT_TERMS_VERSION = (0, 6, 5)
 SHARE_UNSURE, LEAST_UNSURE_BYTES = 0.3, GIB // 20
+SYSTEM_MEMORY_VERSION = (0, 17)  # as the constants of other cards: logs of 0.11 and of 0.18 on
 NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 
@@ -180,6 +181,8 @@ def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     split = gpu is not None and r.version >= SPLIT_TERMS_VERSION
     if ranks == 1 and split and r.capability is not None and r.capability < HOPPER:
         name = "non_torch_tp1_older"
+    if ranks == 1 and gpu is not None and gpu.unified_memory and r.version >= SYSTEM_MEMORY_VERSION:
+        name = "non_torch_unified"
     if ranks > 1 and split and gpu is not None:
         newer = r.profile.generation == "V1" and r.version >= NCCL_COUNTED[0]
         multicast = gpu.is_linked and r.capability is not None and r.capability >= HOPPER

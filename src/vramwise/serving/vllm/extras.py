@@ -1,4 +1,5 @@
-"""What vLLM's kernels add to the checkpoint's weights: padded experts, unpacked latent projections."""
+"""What vLLM's classes and kernels add to the checkpoint's weights: rows that no checkpoint fills, padded experts,
+unpacked latent projections."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ _MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100, A1
 _FLASHINFER_MLA = "vLLM 0.12.0 to 0.22.0 v1/attention/backends/mla/flashinfer_mla.py: made when the module is imported"
 _WHOLE = "vLLM 0.6.6 to 0.33.0 models/intern_vit.py _init_attn, internvl.py _init_mlp1, idefics3.py connector"
 _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
+_STACKED = "vLLM 0.19.0 to 0.33.0 models/gemma4.py Gemma4Attention: QKVParallelLinear"
 
 
 @lru_cache(maxsize=512)
@@ -41,6 +43,11 @@ def extra_weights(
     padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
     latent = sum(_latent_copies(block, storage, layout, version) for block in layers)
     nodes = []
+    stacked = sum(_unfilled_rows(block, storage, layout, model.config.model_type, version) for block in layers)
+    if stacked:
+        nodes.append(Node("unfilled keys and values", stacked, "derived",
+                          formula="Σ heads of a rank × head size × hidden size, as the queries are stored",
+                          source=_STACKED))  # fmt: skip
     if _imports_flashinfer_mla(model, version):
         nodes.append(Node("FlashInfer work space", FLASHINFER_MLA_BYTES, "exact", source=_FLASHINFER_MLA))
     if padding:
@@ -54,6 +61,29 @@ def extra_weights(
                  source=_MLA)
         )  # fmt: skip
     return tuple(nodes)
+
+
+def _unfilled_rows(
+    block: Block, storage: Storage, layout: Layout, model_type: str, version: tuple[int, ...]
+) -> int:  # fmt: skip
+    """Bytes of key and value rows that the stacked projection of a rank has and the checkpoint has not.
+
+    Where keys are values too, the values have rows of their own; layers that read the keys of earlier ones have rows
+    for both until `own_keys_alone`.
+    """
+    attention = next(block.operations(Attention), None)
+    if attention is None or not has_fact("vllm", "stacks_queries_keys_values", model_type, version):
+        return 0
+    made = {op.module.rpartition(".")[2]: op for op in block.operations(Linear)}
+    missing = [name for name in ("k_proj", "v_proj") if name not in made]
+    if "q_proj" not in made or (len(missing) == 2 and has_fact("vllm", "own_keys_alone", model_type, version)):
+        return 0
+    query, ranks = made["q_proj"].parameters[0], layout.cut.tensor_parallel_size
+    rows = len(missing) * max(1, attention.num_key_value_heads // ranks) * attention.inputs[1].width
+    rule, shape = storage.rule_for(query), (rows, query.shape[1])
+    if rule is None or not rows:
+        return prod(shape) * storage.bytes_per_element
+    return sum(size for _, size in rule.tensors_for(shape))
 
 
 def towers_kept_whole(model: Model, storage: Storage, layout: Layout, version: tuple[int, ...]) -> tuple[Node, ...]:

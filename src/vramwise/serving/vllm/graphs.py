@@ -7,13 +7,14 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity
 from vramwise.serving.common.constants import constant, graphs_here
+from vramwise.serving.common.forward.libraries import cublas_work_space
 from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.layouts import engine_stages
-from vramwise.serving.vllm.activations import forward_pass
+from vramwise.serving.vllm.activations import captured_bytes, forward_pass, has_plain_product
 from vramwise.serving.vllm.drafts import drafted_tokens, has_drafter
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER, V2_RUNNER_ALL, capture_sizes, largest_capture
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.units import GIB, MIB
+from vramwise.units import GIB, MIB, round_up
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
 FLASHINFER_HEADS = frozenset({64, 128, 256})
@@ -26,6 +27,10 @@ LATENT_SPLITS_VERSION = (0, 13)
 WIDEST_HEAD = 256  # of FlashAttention 3
 WORKSPACE = "FlashInfer work space"
 AUTOTUNED = ((0, 11), (0, 18))
+SMALL_SEGMENT, LARGE_SEGMENT = 2 * MIB, 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp kSmallBuffer, kLargeBuffer
+FEW_SMALL_SEGMENTS = 2 * SMALL_SEGMENT
+DRAFTED_SIZES_VERSION = (0, 13)  # config/vllm.py _set_cudagraph_sizes of 0.13.0 to 0.27.1: decode_query_len
+PROFILED_STEPS = 2  # _FULL_GRAPH_PROFILING_SAMPLES
 HOPPER, AMPERE = 9.0, 8.0
 
 
@@ -41,15 +46,16 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     if not graphs.bytes:
         return graphs
     splits = attention_splits(model, r)
-    profiled = r.profile.graphs_in_budget and profiles_attention(model, r)
+    # where all attention is FlashInfer's, its work space is made before capture begins, at the warm-up of kernels
+    made_here = profiles_attention(model, r) and (r.profile.graphs_in_budget or _attends_otherwise_too(model))
     beside = [
         Node(
             "attention splits", splits, "derived", formula="splits × query heads × tokens × head size × 4",
             inputs={"splits": MOST_SPLITS, "tokens": _largest_step(model, r)},
             source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
         ),
-        _drafter(r),
-        *([workspace_node(model, r)] if profiled else []),
+        _drafter(r, whole=_whole_steps(model, r) > 0),
+        *([workspace_node(model, r)] if made_here else []),
     ]  # fmt: skip
     beside = [node for node in beside if node.bytes]
     return Node.group("CUDA graphs", (graphs, *beside)) if beside else graphs
@@ -77,12 +83,19 @@ def profiles_attention(model: Model, r: Resolved) -> bool:
     return r.on_v2_runner or _whole_steps(model, r) > 0
 
 
-def _drafter(r: Resolved) -> Node:
-    """What capturing the drafter's own graphs takes on the second model runner, with the logits that it makes then:
-    its prefill by pieces and whole, and a step of drafting (v1/worker/gpu/spec_decode/autoregressive/speculator.py)."""
+def _attends_otherwise_too(model: Model) -> bool:
+    """Whether some layers have states in place of a cache: then FlashInfer's attention is not warmed up before capture
+    (0.13.0 to 0.24.0 model_executor/warmup/kernel_warmup.py: all groups of layers must be FlashInfer's)."""
+    return any(cache.kind == "recurrent" for cache in model.caches)
+
+
+def _drafter(r: Resolved, *, whole: bool) -> Node:
+    """What capturing the drafter's own graphs takes on the second model runner, with the logits that it makes then: its
+    prefill by pieces and, where `whole` steps are captured, those and a step of drafting
+    (v1/worker/gpu/spec_decode/autoregressive/speculator.py)."""
     if not (r.on_v2_runner and has_drafter(r)):
         return Node("drafter", 0, "exact")
-    found = constant("vllm", "drafter_graphs", r.version)
+    found = constant("vllm", "drafter_graphs" if whole else "drafter_graphs_of_pieces", r.version)
     low, size, high = (round(end * GIB) for end in (found.low, found.expected, found.high))
     return Node("drafter", size, found.kind, low, high, formula="a constant", source=found.source)
 
@@ -125,7 +138,11 @@ def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
     PyTorch's pool of it within the measured span, which makes the printed difference small or negative, until vLLM
     empties the pool before (0.17.1 does not yet, 0.18.1 does). A negative difference counts as none.
     """
-    pool = Node.group("pool", [node for node in graphs.children or (graphs,) if node.name != WORKSPACE])
+    outside = "" if _attends_otherwise_too(model) else WORKSPACE
+    pool = Node.group("pool", [node for node in graphs.children or (graphs,) if node.name != outside])
+    if r.on_v2_runner and r.version >= V2_RUNNER_ALL:
+        known = _kept_by_the_driver(model, r)
+        return Quantity(max(0, pool.low - known), max(0, pool.bytes - known), pool.high)
     tunes = r.capability is not None and r.capability >= HOPPER
     if not pool.bytes or not tunes or not AUTOTUNED[0] <= r.version < AUTOTUNED[1]:
         return Quantity(pool.low, pool.bytes, pool.high)
@@ -133,29 +150,89 @@ def printed_graphs(model: Model, r: Resolved, graphs: Node) -> Quantity:
     return Quantity(max(0, pool.low - freed.high), max(0, pool.bytes - freed.bytes), pool.high)
 
 
+def _kept_by_the_driver(model: Model, r: Resolved) -> int:
+    """Bytes of graphs that the profile has captured before: the driver gives them to those of the real capture, whose
+    free memory before and after does not show them.
+
+    The second runner profiles all pieces and PROFILED_STEPS whole steps (0.29.0 to 0.33.0 v1/worker/gpu/
+    cudagraph_utils.py profile_cudagraph_memory). Seen in one log: Llama-3.1-8B on A100, 0.31.0, 0.23 GiB.
+    """
+    pieces, steps = _rates(r)
+    layers, sizes = _layers(model, r), _sizes(r, 1 + drafted_tokens(r))
+    known = sizes * (layers + 1) * pieces + min(PROFILED_STEPS, _whole_steps(model, r)) * layers * steps
+    return round(known * MIB)
+
+
+def _rates(r: Resolved) -> tuple[float, float]:
+    """MiB of a size and piece, and of a whole step and layer."""
+    names = _rate_names(r)
+    return constant("vllm", names[0], r.version).expected, constant("vllm", names[1], r.version).expected
+
+
+def _rate_names(r: Resolved) -> tuple[str, str]:
+    """Cards since Blackwell run with newer drivers, which keep less for a graph."""
+    newer = r.version >= FULL_GRAPHS_VERSION and r.capability is not None and r.capability >= BLACKWELL_SERVER
+    return ("graph_bytes_per_layer_newer",) * 2 if newer else ("graph_bytes_per_layer", "graph_bytes_per_layer_of_step")
+
+
 def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    sizes = _sizes(r, 1 + drafted_tokens(r) if r.on_v2_runner else 1)
-    layers = max(stop - start for start, stop in engine_stages(r.settings).spans(model.num_layers))
+    layers = _layers(model, r)
     whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
-    terms = [(sizes * (layers + 1 if r.version >= FULL_GRAPHS_VERSION else layers), "graph_bytes_per_layer")]
-    if whole:
-        terms.append((whole * layers, "graph_bytes_per_layer_of_step"))
-        if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
-            terms.append((whole, "graph_flashinfer_plan"))
-    if r.settings.tensor_parallel_size > 1 and r.version >= (0, 9) and gpu is not None and not gpu.is_linked:
+    drafted = drafted_tokens(r) if r.version >= DRAFTED_SIZES_VERSION else 0
+    sizes = _sizes(r, 1 + drafted, whole_queries=r.on_v2_runner or bool(whole))
+    newer = r.version >= FULL_GRAPHS_VERSION
+    piece, step = _rate_names(r)
+    terms = [(sizes * (layers + 1 if newer else layers), piece)]
+    if newer:
+        terms += [(whole * layers, step), (1, "graph_modules")]
+    if whole and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
+        terms.append((whole, "graph_flashinfer_plan"))
+    if r.version >= (0, 9) and _calls_nccl(r, gpu):
         terms.append((2 * layers * (sizes + whole), "graph_bytes_per_nccl_call"))
     values = [(count, constant("vllm", name, r.version)) for count, name in terms]
+    held = _pool_bytes(model, r) if newer else 0
     low, expected, high = (
-        round(MIB * sum(count * getattr(value, end) for count, value in values)) for end in ("low", "expected", "high")
+        held + round(MIB * sum(count * getattr(value, end) for count, value in values))
+        for end in ("low", "expected", "high")
     )
+    formula = "live set and work space of the largest + modules + sizes × pieces × bytes + whole steps × layers × bytes"
     return Node(
         "CUDA graphs", expected, values[0][1].kind, low, high,
-        formula="sizes × pieces × bytes + whole decode steps × layers × bytes" if whole else "sizes × layers × bytes",
+        formula=formula if newer else "sizes × layers × bytes",
         inputs={"sizes": sizes, "whole_steps": whole, "layers": layers}, source=values[0][1].source,
     )  # fmt: skip
+
+
+def _layers(model: Model, r: Resolved) -> int:
+    """Layers of the longest pipeline stage."""
+    return max(stop - start for start, stop in engine_stages(r.settings).spans(model.num_layers))
+
+
+def _pool_bytes(model: Model, r: Resolved) -> int:
+    """What the largest captured size leaves in the pool that all graphs share, and cuBLAS's work space for the stream
+    of capture where a layer has a product of its own.
+
+    Sizes are captured from the largest down (v1/worker/gpu_model_runner.py capture_model), so that the others find
+    room. First captures of pieces on H100 (0.19.0, 30 starts of 12 models) are up to 66 MiB more than this.
+    """
+    query_length, given = 1 + drafted_tokens(r), r.settings.cudagraph_capture_sizes
+    most = max(given) if given else min(largest_capture(r.version, r.capability), 2 * r.max_num_seqs * query_length)
+    work = cublas_work_space(r.capability).bytes if has_plain_product(model, r.storage) else 0
+    live = captured_bytes(model, r, min(most, r.batched_tokens))
+    return round_up(live, LARGE_SEGMENT if live > FEW_SMALL_SEGMENTS else SMALL_SEGMENT) + work
+
+
+def _calls_nccl(r: Resolved, gpu: Gpu | None) -> bool:
+    """Whether all-reduces are NCCL's: between cards without links, where these are more than two, or reach no memory of
+    one another (GeForce). Else vLLM's own kernel runs (distributed/device_communicators/custom_all_reduce.py of 0.9.2
+    to 0.33.0: world_size > 2 and not fully_connected, _can_p2p)."""
+    ranks = r.settings.tensor_parallel_size
+    if ranks == 1 or gpu is None or gpu.is_linked:
+        return False
+    return ranks > 2 or gpu.name.startswith("GeForce")
 
 
 def _whole_steps(model: Model, r: Resolved) -> int:
@@ -169,11 +246,11 @@ def _whole_steps(model: Model, r: Resolved) -> int:
     return _sizes(r, 1 + drafted, of_requests=True)
 
 
-def _sizes(r: Resolved, query_length: int, *, of_requests: bool = False) -> int:
-    """Graphs of one mode: of tokens, or of whole steps of requests."""
+def _sizes(r: Resolved, query_length: int, *, of_requests: bool = False, whole_queries: bool = True) -> int:
+    """Graphs of one mode: of tokens, or of whole steps of requests; `whole_queries`: see capture_sizes."""
     return capture_sizes(
         r.profile, r.max_num_seqs, r.settings.cudagraph_capture_sizes, of_requests=of_requests,
-        query_length=query_length, whole_queries=r.on_v2_runner,
+        query_length=query_length, whole_queries=whole_queries,
         most_tokens=largest_capture(r.version, r.capability),
     )  # fmt: skip
 

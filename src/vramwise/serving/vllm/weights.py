@@ -18,6 +18,7 @@ from vramwise.units import MIB
 # rotary_embedding/mrope.py, 0.8.5 to 0.33.0 (since Qwen2.5-VL came): four times the positions, for the time index
 # of long videos
 MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
+LEAST_BATCHED_TOKENS = 2048  # the API server's default on most cards
 
 
 def vllm_weights(
@@ -34,9 +35,27 @@ def vllm_weights(
         *rotary_tables(model, 4 if wide else storage.bytes_per_element, _positions_factor(model, version)),
         *extra_weights(model, storage, layout, version, capability, chosen),
         *whole,
+        *_layer_inputs(model, settings, storage),
         _buffers(version),
     )
     return engine_weights(model, settings, storage, chosen, beside=beside, left_out=left_out)
+
+
+def _layer_inputs(model: Model, settings: ServeSettings, storage: Storage) -> tuple[Node, ...]:
+    """Gemma 4's embeddings of a batch's tokens for each layer, which the class that reads images keeps room for."""
+    text = model.config.table("text_config")
+    if text is None or not has_fact("vllm", "keeps_layer_inputs", model.config.model_type, ()):
+        return ()
+    tokens = settings.max_num_batched_tokens or LEAST_BATCHED_TOKENS
+    size = tokens * model.num_layers * text.size("hidden_size_per_layer_input", default=0, least=0)
+    if not size:
+        return ()
+    return (
+        Node("inputs of each layer", size * storage.bytes_per_element, "derived",
+             formula="max_num_batched_tokens × layers × width × dtype",
+             inputs={"tokens": tokens, "layers": model.num_layers},
+             source="vLLM 0.19.0 to 0.33.0 models/gemma4_mm.py per_layer_embeddings"),
+    )  # fmt: skip
 
 
 def _positions_factor(model: Model, version: Version) -> int:
