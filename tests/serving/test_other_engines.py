@@ -153,14 +153,22 @@ def test_tgi_keeps_its_wiggle_room_of_the_free_memory_or_of_the_card(
     """warmup of models/flash_causal_lm.py: blocks = free // block + the blocks of the warm-up batch itself."""
     total, prefill = 40 * GIB, 4096
     result = serve("tgi", total=total, engine_version=version, max_num_batched_tokens=prefill, max_model_len=4096)
-    taken = sum(
-        result.phases[1].components.find(name).bytes  # type: ignore[union-attr]
-        for name in ("weights", "warm-up prefill", "CUDA context")
-    )
+    moment = result.phases[1].components
+    names = ["weights", "warm-up prefill", "CUDA context", *(["libraries"] if version.startswith("2.") else [])]
+    taken = sum(moment.find(name).bytes for name in names)  # type: ignore[union-attr]
     batch = prefill * 131072
     expected = wiggle * total - taken if of_card else wiggle * (total - taken - batch) + batch
     pool = result.quantities["kv_cache_bytes"].expected
     assert 0 <= expected - pool < 16 * 131072
+
+
+def test_tgi_2_holds_more_than_its_weights_blocks_and_context() -> None:
+    """g5.2xlarge, text-generation-inference:2.2.0, Llama-3.1-8B: 19,056 tokens, and 19,882 MiB of the process."""
+    quantities = serve("tgi", gpu="a10g-24gb", engine_version="2.2.0").quantities
+    tokens, process = quantities["kv_cache_tokens"], quantities["nvidia_smi"]
+    assert tokens.low <= 19_056 <= tokens.high
+    assert tokens.expected == pytest.approx(19_056, rel=0.1)
+    assert process.low <= 19_882 * 2**20 <= process.high
 
 
 @pytest.mark.parametrize(

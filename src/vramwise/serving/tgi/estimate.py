@@ -22,6 +22,7 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
+from vramwise.serving.common.constants import constant
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
@@ -29,6 +30,7 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
 from vramwise.serving.tgi.warmup import warm_up
+from vramwise.units import GIB
 
 DEFAULT_VERSION = RECORD.newest
 DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
@@ -39,6 +41,7 @@ V2_LONGEST, V2_PREFILL_MARGIN = 4096, 50  # 2.x: min(positions, 4096), prefill =
 FLASHINFER_HEADS = frozenset({64, 128, 256})
 PAGED_BLOCK, FLASHINFER_BLOCK, FLASH_DECODING_BLOCK = 16, 1, 256
 LEAST_OPTIMAL = 100
+LIBRARIES_VERSIONS = (2,), (3,)
 LAUNCHER_WIGGLE = 0.95  # its own guess of the room for a prefill, whatever the server keeps
 TERA = 10**12
 
@@ -201,6 +204,16 @@ def _weights(model: Model, r: ResolvedServe) -> Node:
     return Node.group("weights", (*weights.children, adapters))
 
 
+def _libraries(r: ResolvedServe) -> tuple[Node, ...]:
+    """What the process holds beside torch's pool and the context, where a log shows it."""
+    first, last = LIBRARIES_VERSIONS
+    if not first <= r.version < last:
+        return ()
+    found = constant("tgi", "libraries", r.version)
+    low, size, high = (round(end * GIB) for end in (found.low, found.expected, found.high))
+    return (Node("libraries", size, found.kind, low, high, source=found.source),)
+
+
 def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:
     own, ranks = r.storage.bytes_per_element, r.settings.tensor_parallel_size
     specs = model_specs(model, ranks, CacheDtypes(r.cache_element_bytes, own, own), False)
@@ -208,7 +221,7 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:
     share = _share(r)
     return PooledBudget(
         weights=_weights(model, r),
-        working=(warm_up(model, r, capability_of(gpu)),),
+        working=(warm_up(model, r, capability_of(gpu)), *_libraries(r)),
         graphs=Node("CUDA graphs", 0, "assumed", formula="inside what the share leaves", source="not split in any log"),
         context=context_node(gpu),
         cell_bytes=token,
