@@ -19,7 +19,7 @@ COUNTS = {
     "llamacpp-logs.jsonl": (49, 205),
     "serving.jsonl": (162, 404),
     "serving-threads.jsonl": (17, 41),
-    "serving-2026.jsonl": (48, 185),
+    "serving-2026.jsonl": (49, 190),
     "serving-vllm019.jsonl": (38, 292),
     "serving-logs.jsonl": (89, 378),
     "training.jsonl": (435, 490),
