@@ -48,15 +48,13 @@ SPAN_THEIR_OWN = ("vLLM KV",)  # ends that both may be, of a first start and a l
 MOST_BELOW = 0.99  # of a positive size
 
 NAMED = ("torch named", "version named", "no version named")
-TRAINING = tuple(
-    f"training {counter}, {layout}, {named}"
-    for counter in ("allocated", "kept") for layout in ("plain", "involved") for named in NAMED
-)  # fmt: skip
+STATED = ("in full", "mostly", "partly")
+TRAINING = (
+    *(f"training allocated, {layout}, {stated}" for layout in ("plain", "involved") for stated in STATED),
+    *(f"training kept, {how}, {named}" for how in ("replayed", "by ratio") for named in NAMED),
+)
 KINDS: dict[str, tuple[str, ...]] = {
-    **{
-        cell: ("training", f"training, {cell.split(', ')[1]}", ", ".join(cell.split(", ")[:2]), cell)
-        for cell in TRAINING
-    },
+    **{cell: ("training", cell.split(", ")[0], ", ".join(cell.split(", ")[:2]), cell) for cell in TRAINING},
     "generation": ("training", "generation"),
     "vLLM weights, 16 or 32 bit": ("vLLM weights", "vLLM weights, 16 or 32 bit"),
     "vLLM weights, quantized": ("vLLM weights", "vLLM weights, quantized"),
@@ -75,7 +73,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Each cell, and the kinds of cells that it belongs to, from the widest to itself."""
 NO_NARROWER = tuple(
-    tuple(f"{start}, {named}" for named in NAMED) for start in dict.fromkeys(c.rsplit(", ", 1)[0] for c in TRAINING)
+    tuple(cell for cell in TRAINING if cell.startswith(f"{start}, "))
+    for start in dict.fromkeys(cell.rsplit(", ", 1)[0] for cell in TRAINING)
 )
 """Cells in an order in which each knows less than the one before, so that its interval is no narrower."""
 

@@ -93,6 +93,7 @@ def tensor(*shape: int, part: str = "mlp", name: str = "mlp.up_proj.weight") -> 
         ("adamw-8bit", (4096, 4096), 2 * (4096**2 + 4096**2 // 64)),
         ("adamw-8bit", (1000,), 8 * 1000),
         ("paged-adamw-8bit", (4096, 4096), 2 * (4096**2 + 4096**2 // 64)),
+        ("paged-adamw", (4096, 4096), 8 * 4096**2),
         ("lion", (512, 512), 4 * 512**2),
         ("lion-8bit", (512, 512), 512**2 + 4 * 1024),
         ("adafactor", (300, 200), 4 * 500),
@@ -108,10 +109,17 @@ def test_kept_bytes_by_hand(optimizer: str, shape: tuple[int, ...], expected: in
     assert sum(kept_bytes(optimizer, tensor(*shape))) == expected
 
 
+def test_paged_states_in_32_bits_stay_so_whatever_weights_are_in() -> None:
+    narrow = TrainedTensor("mlp.up_proj.weight", (4096, 64), "mlp", True, 2, 2, 2)
+    assert sum(kept_bytes("paged-adamw", narrow)) == 8 * 4096 * 64
+    assert step_transient_bytes("paged-adamw", "foreach", [narrow]) == 0
+
+
 def test_trainer_keeps_8_bit_states_of_embeddings_in_fp32() -> None:
     embedding = tensor(1000, 64, part="embedding")
     assert sum(kept_bytes("adamw-8bit", embedding, fp32_embeddings=True)) == 8 * 64_000
     assert is_paged("paged-adamw-8bit", tensor(1000, 200))
+    assert is_paged("paged-adamw", tensor(1000, 200))
     assert not is_paged("paged-adamw-8bit", embedding)
 
 

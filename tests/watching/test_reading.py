@@ -57,6 +57,8 @@ def test_deepspeed_keeps_master_copies(model):
         ("AdamW", {"args": SimpleNamespace(optim_bits=8)}, "adamw-8bit"),
         ("AdamW", {"args": SimpleNamespace(optim_bits=8), "is_paged": True}, "paged-adamw-8bit"),
         ("PagedAdamW8bit", {}, "paged-adamw-8bit"),
+        ("AdamW", {"args": SimpleNamespace(optim_bits=32), "is_paged": True}, "paged-adamw"),
+        ("PagedAdamW32bit", {}, "paged-adamw"),
         ("Lion", {"args": SimpleNamespace(optim_bits=32)}, "lion"),
         ("Adafactor", {}, "adafactor"),
         ("GaLoreAdamW", {}, "galore-adamw"),

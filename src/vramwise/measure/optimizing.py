@@ -26,7 +26,10 @@ def optimizer_for(settings: Mapping[str, Any], parameters: list[Any]) -> Any | N
         return torch.optim.SGD(parameters, lr=_RATE, momentum=momentum, **_implementation(settings))
     if name == "adafactor":
         return library("transformers").Adafactor(parameters, lr=_RATE, scale_parameter=False, relative_step=False)
-    kinds = {"adamw-8bit": "AdamW8bit", "paged-adamw-8bit": "PagedAdamW8bit", "lion": "Lion", "lion-8bit": "Lion8bit"}
+    kinds = {
+        "adamw-8bit": "AdamW8bit", "paged-adamw": "PagedAdamW32bit", "paged-adamw-8bit": "PagedAdamW8bit",
+        "lion": "Lion", "lion-8bit": "Lion8bit",
+    }  # fmt: skip
     return getattr(library("bitsandbytes").optim, kinds[name])(parameters, lr=_RATE)
 
 

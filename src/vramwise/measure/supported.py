@@ -14,9 +14,10 @@ TASKS: Final = ("train", "generate", "load")
 METHODS: Final = ("full", "lora", "qlora", "freeze")
 PRECISIONS: Final = ("bf16-mixed", "bf16", "fp16-mixed", "fp16", "fp32")
 OPTIMIZERS: Final = (
-    "adamw", "sgd", "sgd-momentum", "adafactor", "adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit", "none",
+    "adamw", "sgd", "sgd-momentum", "adafactor", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "lion", "lion-8bit",
+    "none",
 )  # fmt: skip
-WITH_BITSANDBYTES: Final = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion", "lion-8bit"})
+WITH_BITSANDBYTES: Final = frozenset({"adamw-8bit", "paged-adamw", "paged-adamw-8bit", "lion", "lion-8bit"})
 QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4")
 _ALONE: Final[dict[str, tuple[object, ...]]] = {
     "loss": ("standard",),

@@ -105,6 +105,7 @@ PRECISION_SPELLINGS: Final[Mapping[str, str]] = {
 OPTIMIZERS: Final = (
     "adamw",
     "adamw-8bit",
+    "paged-adamw",
     "paged-adamw-8bit",
     "torchao-adamw-8bit",
     "torchao-adamw-4bit",
@@ -132,6 +133,8 @@ OPTIMIZER_SPELLINGS: Final[Mapping[str, str]] = {
     "adamw_torch_4bit": "torchao-adamw-4bit",
     "8bit-adamw": "adamw-8bit",
     "paged-adamw8bit": "paged-adamw-8bit",
+    "paged-adamw32bit": "paged-adamw",
+    "paged-adamw-32bit": "paged-adamw",
     "galore_adamw": "galore-adamw",
 }
 OPTIMIZER_IMPLS: Final = ("foreach", "for-loop", "fused")

@@ -21,6 +21,7 @@ from vramwise.training.exchange.communication import awaited, buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.job import Job, job_of, moments_at
+from vramwise.training.kinds import Kinds, kinds_of_estimate
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.limits import Room, largest_batch, longest_sequence
@@ -177,13 +178,13 @@ class Counted:
     """Every counter but those that hang on reserved memory, and what those are made of.
 
     `open_allocated` and `by_ratio`: allocated memory, and reserved memory by a calibrated ratio, whose ends are what
-    the scenario leaves open and no more; `kind`: how such estimates are told apart in the table of intervals;
+    the scenario leaves open and no more; `kinds`: how such estimates are told apart in the table of intervals;
     `certain`: what no counter lies below.
     """
 
     open_allocated: Quantity
     by_ratio: Quantity
-    kind: str
+    kinds: Kinds
     certain: int
     quantities: dict[str, Quantity]
 
@@ -200,23 +201,23 @@ def first_quantities(
         tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
-    bare, kind = counters.plus(tensors, workspace), counters.kind_of_estimate(job.train, rank, job.model)
+    bare, kinds = counters.plus(tensors, workspace), kinds_of_estimate(job, rank)
     certain = counters.certain_bytes(moments, workspace)
-    allocated = counters.allocated_with_errors("peak_allocated", bare, kind, certain)
+    allocated = counters.allocated_with_errors("peak_allocated", bare, kinds.allocated, certain)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
     active = _active(job, rank, moments, bare, awaited(exchanged, job.train))
     process = counters.kept_with_errors(
-        "process by ratio", counters.plus(by_ratio, *outside), kind, certain + _least(outside)
+        "process by ratio", counters.plus(by_ratio, *outside), kinds.by_ratio, certain + _least(outside)
     )
     needed = counters.no_less(counters.plus(allocated, *outside), certain + _least(outside))
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
         needed = process
-    return Counted(bare, by_ratio, kind, certain, {
+    return Counted(bare, by_ratio, kinds, certain, {
         "params": Quantity.exact(job.model.num_parameters),
         "weights": Quantity.exact(load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)),
         "peak_allocated": allocated,
-        "peak_active": counters.allocated_with_errors("peak_active", active, kind, certain),
+        "peak_active": counters.allocated_with_errors("peak_active", active, kinds.allocated, certain),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.high, round(process.expected)) + overload),
     })  # fmt: skip
 
@@ -326,7 +327,7 @@ class _Late:
         allocated = ready["peak_allocated"]
         slack = None if play is None else reserved.slack_of(play, self.job.gpu)
         learned_here = slack is not None and slack.low < slack.high
-        kind = counted.kind
+        kind = counted.kinds.kept(is_replayed=slack is not None)
 
         @cache
         def kept() -> Quantity:

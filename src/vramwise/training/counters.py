@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import loads_kernels_lazily, names_a_version, stated
+from vramwise.frameworks.versions import loads_kernels_lazily
 from vramwise.hardware import Gpu, context_of_torch
 from vramwise.intervals import around
 from vramwise.models.model import Model
@@ -17,8 +17,6 @@ from vramwise.training.components import CERTAIN
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
-from vramwise.training.recipe.lengths import has_spread
-from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
@@ -73,26 +71,6 @@ def nccl_of_groups(groups: int, gpu: Gpu | None) -> Node:
     return Node("NCCL", size, "calibrated", low, high, formula=formula, source=source)
 
 
-def kind_of_estimate(train: ResolvedTrain, placement: Placement, model: Model) -> str:
-    """How the table of intervals tells estimates of training apart; a longer list of known versions narrows them.
-
-    *involved*: memory hangs on compilers, on several streams, on where experts send their tokens, or on lengths that
-    nobody stated; *plain*: neither. Then whether torch's version, only another one, or none is named.
-    """
-    cut = placement.cut
-    involved = (
-        train.compile or train.zero_stage > 0 or placement.stages > 1 or cut.tensor_parallel_size > 1
-        or train.context_parallel_size > 1 or any(p.part == "experts" for p in model.parameters)
-        or train.offload_params != "none" or train.offload_optimizer != "none" or train.offload_activations != "none"
-        or (lengths_vary(train) and not has_spread(train.sample_lengths))
-    )  # fmt: skip
-    if stated(train, "torch") is not None:
-        named = "torch named"
-    else:
-        named = "version named" if train.framework_version and names_a_version(train) else "no version named"
-    return f"{'involved' if involved else 'plain'}, {named}"
-
-
 def certain_bytes(moments: Sequence[Moment], workspace: Node) -> int:
     """The most that is held at a moment for what is exact, beside the least that the library's workspace takes."""
     return max(sum(map(moment.of, CERTAIN)) for moment in moments) + int(workspace.low)
@@ -100,7 +78,7 @@ def certain_bytes(moments: Sequence[Moment], workspace: Node) -> int:
 
 def allocated_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:
     """A counter of tensors, with what such estimates miss by beside what the scenario leaves open."""
-    return around(name, quantity, f"training allocated, {kind}", quantity.expected, certain)
+    return around(name, quantity, kind, quantity.expected, certain)
 
 
 def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int, *, is_learned: bool = False) -> Quantity:
@@ -109,8 +87,8 @@ def kept_with_errors(name: str, quantity: Quantity, kind: str, certain: int, *, 
     `is_learned`: runs on this site said how far it lies, which makes it no less sure than published runs do.
     """
     if not is_learned:
-        return around(name, quantity, f"training kept, {kind}", quantity.expected, certain)
-    published = around(name, Quantity.exact(quantity.expected), f"training kept, {kind}", quantity.expected, certain)
+        return around(name, quantity, kind, quantity.expected, certain)
+    published = around(name, Quantity.exact(quantity.expected), kind, quantity.expected, certain)
     return Quantity(max(quantity.low, published.low), quantity.expected, min(quantity.high, published.high))
 
 

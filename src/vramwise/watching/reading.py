@@ -201,7 +201,7 @@ def _read_optimizer(taken: Taken, optimizer: object) -> None:
     is_paged = name.startswith("paged") or bool(getattr(inner, "is_paged", False))
     plain = name.removeprefix("paged").removesuffix("8bit").removesuffix("32bit")
     if plain in ("adamw", "adam"):
-        found = "adamw" if bits != 8 else "paged-adamw-8bit" if is_paged else "adamw-8bit"
+        found = f"{'paged-' if is_paged else ''}adamw{'-8bit' if bits == 8 else ''}"
     elif plain == "lion":
         found = "lion-8bit" if bits == 8 else "lion"
     elif plain == "sgd":

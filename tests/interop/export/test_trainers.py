@@ -36,7 +36,7 @@ _METHODS = st.one_of(
 )  # fmt: skip
 _OPTIMIZERS = st.sampled_from([
     {"optimizer": "adamw", "optimizer_impl": "fused"}, {"optimizer": "adamw", "optimizer_impl": "foreach"},
-    {"optimizer": "adamw-8bit"}, {"optimizer": "paged-adamw-8bit"},
+    {"optimizer": "adamw-8bit"}, {"optimizer": "paged-adamw-8bit"}, {"optimizer": "paged-adamw"},
     {"optimizer": "adafactor", "optimizer_impl": "for-loop"},
 ])  # fmt: skip
 _ZERO = st.fixed_dictionaries({"zero_stage": st.sampled_from([1, 2, 3]), "precision": st.just("bf16-master")})

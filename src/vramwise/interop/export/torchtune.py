@@ -133,7 +133,7 @@ def _loop(settings: Mapping[str, object], row: Mapping[str, str], single: bool) 
 
 def _optimizer(settings: Mapping[str, object], row: Mapping[str, str]) -> dict[str, object]:
     kinds = {kind: name for name, kind in reversed(OPTIMIZERS.items()) if not name.startswith("Paged")}
-    kinds |= {"paged-adamw-8bit": "PagedAdamW8bit"}
+    kinds |= {"paged-adamw": "PagedAdamW", "paged-adamw-8bit": "PagedAdamW8bit"}
     optimizer = str(settings.get("optimizer"))
     torchao = optimizer.startswith("torchao-")
     name = kinds.get(optimizer, "AdamW8bit" if torchao else None)

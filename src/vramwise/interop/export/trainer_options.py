@@ -13,7 +13,7 @@ from vramwise.interop.launch.options import options_of
 
 _OPTIMIZERS = (
     "adamw_torch", "adamw_torch_fused", "adafactor", "adamw_torch_4bit", "adamw_torch_8bit", "sgd", "adamw_bnb_8bit",
-    "lion_8bit", "lion_32bit", "paged_adamw_8bit", "galore_adamw", "lomo", "apollo_adamw",
+    "lion_8bit", "lion_32bit", "paged_adamw_32bit", "paged_adamw_8bit", "galore_adamw", "lomo", "apollo_adamw",
 )  # fmt: skip
 """Rows of the readers' table that are exactly an optimizer of ours; the others are taken as one of them."""
 _FSDP_WORDS = {"full-shard": "full_shard", "shard-grad-op": "shard_grad_op", "hybrid-shard": "hybrid_shard"}

@@ -23,7 +23,7 @@ from vramwise.tables import table
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat",
             "ppo_full_finetune", "grpo_full_finetune")  # fmt: skip
 OPTIMIZERS = {
-    "AdamW": "adamw", "Adam": "adamw", "PagedAdamW": "adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit",
+    "AdamW": "adamw", "Adam": "adamw", "PagedAdamW": "paged-adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit",
     "PagedAdamW8bit": "paged-adamw-8bit", "SGD": "sgd", "Adafactor": "adafactor", "Lion": "lion",
     "AdamW4bit": "torchao-adamw-4bit",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 For a tensor of shape (rows, columns), n = rows · columns, z = bytes of one state:
 
     adamw              2 n z                                                          torch 2.13 optim/adamw.py
+    paged-adamw        8 n, whatever the weights are in                                                   [bnb]
     adamw-8bit, paged  2 (n + 4 ⌈n/256⌉); under 4,096 values, and embeddings in Trainer: 8 n        [bnb], [hf]
     torchao-adamw-*    8bit 2 (n + 4 n/256 + 1,024), 4bit 2 (n/2 + 4 n/128 + 64), fp8 2 (n + 4 n/256); tensors
                        under 4,096 values or no multiple of a block: 2 n p                                 [torchao]
@@ -79,6 +80,8 @@ def state_format(optimizer: str, dtype: str | None) -> str | None:
     if optimizer in _IN_8_BITS:
         wide = f"fp32 below {MIN_8BIT_NUMEL:,}, and embeddings in Trainer"
         return f"8 bits with a scale for {BLOCKWISE_BLOCK_SIZE} values ({wide})"
+    if optimizer == "paged-adamw":
+        return "fp32"
     if optimizer in _TORCHAO:
         return f"{optimizer.rpartition('-')[2]} with a scale for {_TORCHAO[optimizer][1]} values"
     return dtype
@@ -128,6 +131,10 @@ def _one_moment(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]
 
 def _two_moments(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
     return (tensor.numel * tensor.state_bytes,) * 2
+
+
+def _two_moments_in_fp32(tensor: TrainedTensor, fp32_embeddings: bool) -> tuple[int, ...]:
+    return (4 * tensor.numel,) * 2
 
 
 def _eight_bit(moments: int) -> Kept:
@@ -235,6 +242,7 @@ def _newton_schulz_bytes(tensor: TrainedTensor) -> int:
 RULES: dict[str, Rule] = {
     "adamw": Rule(_two_moments, _adamw_step),
     "adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
+    "paged-adamw": Rule(_two_moments_in_fp32, _in_one_kernel),
     "paged-adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
     **{name: Rule(_torchao(name), _in_one_kernel) for name in _TORCHAO},
     "adafactor": Rule(_adafactor, _adafactor_step),
