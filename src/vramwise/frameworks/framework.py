@@ -219,7 +219,8 @@ class Framework:
     longest_first: Rule = never
     """The longest sample is in a micro-batch that no earlier one left gradients for."""
     names_logits: bool = False
-    """The loop's variables name the logits, and so their graph, until the next ones are there."""
+    """The loop's variables name the logits, and so their graph, until the next ones are there, unless
+    `train.keeps_outputs` says otherwise."""
     asks_for_reentry: Rule = never
     """Full checkpointing is torch's reentrant kind, whatever transformers' version has by default."""
     states_from_start: bool = False

@@ -28,6 +28,8 @@ RECORD = Framework(
         Command("nemo_rl", "run_distillation.py"),
     ),
     defaults=DEFAULTS,
+    # transformers 5.23 docs, accelerate 1.14 examples: outputs = model(**batch); loss = outputs.loss
+    names_logits=True,
     classes="as they are",
     attention=attention_of_classes,
     exact=True,

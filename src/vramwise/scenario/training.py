@@ -83,6 +83,7 @@ class TrainSettings(Settings):
     recompute: tuple[str, ...] = texts("what selective checkpointing recomputes (core_attn, mlp, op, …)")
     attention: str = choice("the attention kernel", names.TRAIN_ATTENTION, names.TRAIN_ATTENTION_SPELLINGS)
     loss: str = choice("how the loss is worked out", names.LOSSES)
+    keeps_outputs: bool | None = switch("the loop names the logits until the next ones, if not as the framework does")
     loss_upcast: bool | None = switch("logits become fp32 for the loss, if not as the framework has it")
     kernels: tuple[str, ...] = key(
         Several(

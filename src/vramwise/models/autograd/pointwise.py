@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from vramwise.models.autograd.layout import Layout
 from vramwise.models.autograd.primitives import primitive
@@ -138,10 +139,19 @@ class Pointwise(Layout):
         return out
 
     def softmax(self, x: Tensor, dtype: str | None = None, op: str = "_softmax") -> Tensor:
-        """`softmax(x, -1, dtype)` or `log_softmax(x, -1, dtype)`: keeps the result."""
-        x = self.to(x, dtype) if dtype else self.autocast_high(op, x)
-        out = self.like(x, requires_grad=x.requires_grad, op=op)
+        """`softmax(x, -1, dtype)` or `log_softmax(x, -1, dtype)`: keeps the result.
+
+        On CUDA one kernel reads fp16 and writes fp32 (torch 2.13 aten/src/ATen/native/SoftMax.cpp `half_to_float`), and
+        softmax's backward first makes `grad * output`, as large as the result (native/cuda/SoftMax.cu
+        `softmax_backward_cuda_out`).
+        """
+        widens = self.device == "cuda" and x.dtype == "fp16" and dtype == "fp32"
+        if not widens:
+            x = self.to(x, dtype) if dtype else self.autocast_high(op, x)
+        out = self.like(x, dtype="fp32" if widens else x.dtype, requires_grad=x.requires_grad, op=op)
         self.record(op, [x], [out], [(out, "result")])
+        if op == "_softmax" and self.device == "cuda" and x.requires_grad:
+            self.nodes[-1] = replace(self.nodes[-1], backward_workspace_bytes=out.nbytes)
         return out
 
     def dropout(self, x: Tensor, p: float) -> Tensor:

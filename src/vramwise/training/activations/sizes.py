@@ -38,7 +38,7 @@ from vramwise.training.layout.sharding import local_model, with_sequence_paralle
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.lengths import lengths
-from vramwise.training.recipe.settings import execution, of_operations
+from vramwise.training.recipe.settings import execution, keeps_outputs, of_operations
 from vramwise.training.resolved import ResolvedTrain
 
 SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
@@ -293,7 +293,7 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    looped = logits.nbytes if framework_of(train).names_logits else 0
+    looped = logits.nbytes if keeps_outputs(train) else 0
     return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward, recording)
 
 

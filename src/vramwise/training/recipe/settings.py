@@ -216,6 +216,17 @@ def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     return fused and not has_expert_modules(train, model)
 
 
+def keeps_outputs(train: TrainSettings) -> bool:
+    """Whether a variable of the loop names the logits, and so their graph, until the next ones are there.
+
+    Workers of reinforcement learning make log-probabilities of them in a function that returns those alone (verl 0.7
+    workers/actor/dp_actor.py `_forward_micro_batch`).
+    """
+    if train.keeps_outputs is not None:
+        return train.keeps_outputs
+    return framework_of(train).names_logits and not train.extra_models
+
+
 def pads(train: TrainSettings) -> bool:
     """Whether a batch is padded to its longest sample."""
     return not train.packing and framework_of(train).batches != "full"

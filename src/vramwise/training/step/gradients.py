@@ -5,7 +5,6 @@ Which blocks a rank runs for a micro-batch, and which gradients earlier micro-ba
 
 from __future__ import annotations
 
-from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -17,7 +16,7 @@ from vramwise.training.exchange.units import wraps_nothing
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, width
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import execution, longest_comes_first
+from vramwise.training.recipe.settings import execution, keeps_outputs, longest_comes_first
 from vramwise.training.resolved import ResolvedTrain
 
 
@@ -54,7 +53,7 @@ def inputs_linger(train: ResolvedTrain) -> bool:
     litgpt's loop names the logits, and so their graph, until the next ones (finetune/lora.py fit).
     """
     is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
-    return framework_of(train).names_logits and is_old and not longest_comes_first(train)
+    return keeps_outputs(train) and is_old and not longest_comes_first(train)
 
 
 @record
