@@ -44,7 +44,7 @@ def vllm_weights(
 def _layer_inputs(model: Model, settings: ServeSettings, storage: Storage) -> tuple[Node, ...]:
     """Gemma 4's embeddings of a batch's tokens for each layer, which the class that reads images keeps room for."""
     text = model.config.table("text_config")
-    if text is None or not has_fact("vllm", "keeps_layer_inputs", model.config.model_type, ()):
+    if text is None or not has_fact("vllm", "keeps_layer_inputs", model.config.model_type):
         return ()
     tokens = settings.max_num_batched_tokens or LEAST_BATCHED_TOKENS
     size = tokens * model.num_layers * text.size("hidden_size_per_layer_input", default=0, least=0)
