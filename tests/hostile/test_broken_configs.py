@@ -54,6 +54,12 @@ REQUIRED = {
 }
 
 _INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 64}
+_OCR = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2,
+    "first_k_dense_replace": 1, "use_mla": False,
+}  # fmt: skip
+REQUIRED |= {name: {"language_config": _OCR} for name in ("deepseek_ocr", "deepseekocr_2")}
 REQUIRED |= {"qwen4_exp_text": _INDEXER, "qwen4_exp": {"text_config": _INDEXER}}
 
 

@@ -289,6 +289,9 @@ def test_linear_layers_of_ling_keep_a_state_that_does_not_grow() -> None:
     assert model.num_parameters - dense.num_parameters == 2 * (linear - grouped)
     latent = {"kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 8, "v_head_dim": 8}
     assert [cache.kind for cache in describe({**config, **latent}).caches] == [*["recurrent"] * 2, *["latent"] * 2]
+    with_biases = {**config, **latent, "q_lora_rank": 12}
+    added = describe({**with_biases, "use_qkv_bias": True}).num_parameters - describe(with_biases).num_parameters
+    assert added == 2 * 3 * 32 + 2 * (12 + 16 + 4 + 32)
 
 
 OCR = {

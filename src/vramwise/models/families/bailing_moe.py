@@ -85,8 +85,9 @@ def lightning_attention(b: BlockBuilder, x: Value, *, c: Config) -> Value:
 
 
 def latent(b: BlockBuilder, x: Value, *, c: Config) -> Value:
-    """Multi-head latent attention (2.5)."""
-    return latent_attention.attention(b, x, c, latent_design.sizes(c))
+    """Multi-head latent attention (2.5); both products that compress have biases where the config says so."""
+    s = replace(latent_design.sizes(c), bias=c.flag("use_qkv_bias"))
+    return latent_attention.attention(b, x, c, s)
 
 
 def layer_kinds(c: Config) -> list[LayerKind]:
