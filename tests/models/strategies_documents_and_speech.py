@@ -36,6 +36,10 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
         "cohere2_vision", text("cohere2", attention_bias=FLAG), vision("siglip_vision_model", vision_use_head=FLAG),
         downsample_factor=COUNT, alignment_intermediate_size=st.sampled_from([8, 24]), **TIED
     ),
+    "exaone4_5": lambda: whole(
+        "exaone4_5", text("exaone4", sliding_window=st.sampled_from([4, 32]), sliding_window_pattern=COUNT),
+        frames("exaone4_5_vision", num_key_value_heads=st.just(1), fullatt_block_indexes=st.just([0])), **TIED
+    ),
     "glm_ocr": lambda: whole(
         "glm_ocr", text("glm_ocr_text", **TIED), frames("glm_ocr_vision", attention_bias=FLAG), **TIED
     ),

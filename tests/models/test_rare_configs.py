@@ -11,6 +11,9 @@ pytest.importorskip("transformers")
 from saved_by_autograd import saved_by_autograd
 from test_saved_for_backward import completed, described_bytes
 
+from vramwise.errors import SourceError
+from vramwise.models import describe
+
 KIMI = {
     "model_type": "kimi_linear", "hidden_size": 16, "intermediate_size": 10, "num_hidden_layers": 1,
     "num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": 17, "tie_word_embeddings": False,
@@ -64,3 +67,12 @@ def test_a_shifted_view_of_one_token_is_empty_and_so_no_copy(batch: int, sequenc
     whole = completed(QWEN2_AUDIO)
     where = {"attention": "eager", "precision": "fp32", "batch": batch, "sequence": sequence, "device": "cpu"}
     assert described_bytes(whole, **where) == saved_by_autograd(whole, "causal-lm", **where)
+
+
+def test_exaone_s_pattern_of_letters_is_that_of_a_number() -> None:
+    """The files of EXAONE 4 and 4.5 say "LLLG" and name each layer besides."""
+    sizes = {"model_type": "exaone4", "num_hidden_layers": 8, "sliding_window": 4096}
+    lettered, numbered = (describe({**sizes, "sliding_window_pattern": pattern}) for pattern in ("LLLG", 4))
+    assert [cache.kind for cache in lettered.caches] == [cache.kind for cache in numbered.caches]
+    with pytest.raises(SourceError, match='expected layers "L" and then one "G", got GLLG'):
+        describe({**sizes, "sliding_window_pattern": "GLLG"})

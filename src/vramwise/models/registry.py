@@ -87,6 +87,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "eurobert": "eurobert",
     "exaone": "exaone",
     "exaone4": "exaone4",
+    "exaone4_5": "vision_language",
     "exaone_moe": "exaone_moe",
     "falcon": "falcon",
     "falcon_h1": "falcon_h1",

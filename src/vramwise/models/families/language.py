@@ -17,13 +17,15 @@ _SAME_DECODER = {
     "qwen3_omni_moe_text": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
 """Text configs of models with images -> the `model_type` whose decoder they have, with positions of three axes."""
+_FORMER_NAMES = {"exaone4_5_text": "exaone4"}
+"""Text types that checkpoints name and their class takes for another."""
 _NEVER_SLIDES = frozenset({"qwen3_omni_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"})
 
 
 def text_config(c: Config, default_type: str, absent: Mapping[str, object]) -> Config:
     """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
     text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
-    model_type = text.model_type or default_type
+    model_type = _FORMER_NAMES.get(text.model_type, text.model_type) or default_type
     filled = text.filled(TEXT_DEFAULTS.get(model_type, {})).values
     values = {**text.values, **filled, "model_type": model_type}
     if model_type in _NEVER_SLIDES:

@@ -32,6 +32,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         **_QWEN25, "depth": 24, "hidden_size": 1536, "intermediate_size": 13_696, "num_heads": 12,
         "out_hidden_size": 4096, "image_size": 336,
     },
+    "exaone4_5_vision": {**_QWEN25, "num_key_value_heads": 8},
     "glm_ocr_vision": {
         **_QWEN25, "depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 1536,
         "attention_bias": True,
@@ -77,6 +78,17 @@ def qwen25(c: Config) -> Tower:
     )  # fmt: skip
 
 
+def exaone45(c: Config) -> Tower:
+    """EXAONE 4.5: Qwen2.5-VL's with fewer keys than queries."""
+    width, heads, groups = c.hidden_size, c.size("num_heads"), c.size("num_key_value_heads")
+    if heads % groups:
+        raise c.error(f"num_key_value_heads ({groups}) does not divide num_heads ({heads})")
+    return Tower(
+        **_sizes(c, width, c.intermediate_size), before=_frames(c, width)[:1], norm="rms", qkv=("attn.qkv",), mlp=GATED,
+        key_value_width=width // heads * groups,
+    )  # fmt: skip
+
+
 def qwen3(c: Config) -> Tower:
     """Qwen3-VL: a learned table of positions."""
     width = c.hidden_size
@@ -116,6 +128,6 @@ def glm_ocr(c: Config) -> Tower:
 TOWERS = {
     "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen25, "qwen2_5_omni_vision_encoder": qwen25,
     "qwen3_omni_moe_vision_encoder": qwen3, "qwen3_vl_vision": qwen3, "qwen3_vl_moe_vision": qwen3,
-    "glm4v_vision": glm4v, "glm_ocr_vision": glm_ocr,
+    "glm4v_vision": glm4v, "glm_ocr_vision": glm_ocr, "exaone4_5_vision": exaone45,
 }  # fmt: skip
 """`model_type` of a vision config -> its tower."""

@@ -32,6 +32,7 @@ class Tower:
     first. The results of layers `tapped` are read by the language model too. `windows`: patches keep their `rows` and
     columns, and each layer attends within windows of that side, 0 for the whole image. `eager_only`: the class has no
     other attention. `frozen`: weights that it never trains. `inner`: columns of all heads, 0 where they are `width`.
+    `key_value_width`: columns of all keys where heads share them, 0 where each has its own.
     """
 
     width: int
@@ -68,6 +69,7 @@ class Tower:
     packed_turn: str = "turned_in_fp32"
     packed: bool = False
     inner: int = 0
+    key_value_width: int = 0
     whole_layers: frozenset[int] | None = None
     tapped: frozenset[int] = frozenset()
 

@@ -44,6 +44,9 @@ ASSEMBLIES: dict[str, Assembly] = {
         "siglip_vision_model", "llama", projectors.deepseek_vl, tower="model.vision_model", bridge="model.aligner",
         tied=True, scatters=True, listed=False,
     ),
+    "exaone4_5": Assembly(
+        "exaone4_5_vision", "exaone4", qwen_projectors.qwen2_vl, **{**_QWEN, "scatters": False}
+    ),
     "gemma3": Assembly(
         "siglip_vision_model", "gemma3_text", projectors.gemma3, own_tower=True, tied=True, scatters=True,
         see_each_other="all",

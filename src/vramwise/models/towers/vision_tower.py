@@ -48,6 +48,9 @@ def _scaled(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
 
 def _packed_attention(b: BlockBuilder, x: Value, t: Tower, index: int) -> Value:
     """Attention of every image, or window of one, to itself."""
+    if t.key_value_width:
+        joint = b.linear(x, t.qkv[0], t.width + 2 * t.key_value_width, bias=t.biases[0])
+        return b.op(Undescribed(name="grouped queries of patches"), "attn", [joint], [t.width])[0]
     fused = len(t.qkv) == 1
     pieces = [b.linear(x, t.qkv[0], 3 * t.width, bias=t.biases[0])] if fused else list(_projections(b, x, t))
     windowed = t.whole_layers is not None and index not in t.whole_layers
