@@ -7,7 +7,7 @@ a batch, the convolution's before the scan's.
 from __future__ import annotations
 
 from vramwise.errors import UndescribedOperationError
-from vramwise.models.operations.delta_rule import Flattened, GatedDeltaRule, GatedHeadNorm
+from vramwise.models.operations.delta_rule import DeltaPieces, Flattened, GatedDeltaRule, GatedHeadNorm
 from vramwise.models.operations.mixers import CausalConv1d, ChannelsFirst, ChannelsLast, PaddingZeroed
 from vramwise.serving.llama_cpp.ggml.build import Build, ggml_lowering
 from vramwise.serving.llama_cpp.ggml.tensors import (
@@ -16,6 +16,7 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     Tensor,
     get_rows,
     like,
+    matmul,
     permute,
     reshape,
     shape,
@@ -72,6 +73,20 @@ def convolution(b: Build, op: CausalConv1d, x: Tensor) -> Tensor:
     return like("UNARY", made)
 
 
+@ggml_lowering(DeltaPieces)
+def delta_pieces(b: Build, op: DeltaPieces, mixed: Tensor, numbers: Tensor) -> tuple[Tensor, ...]:
+    """Qwen3-Next's two products are three in the file; what decay and beta come from is copied out of the last."""
+    normed, rows = mixed.sources[1], b.batch.sequences
+    tokens, width = normed.ne[1] // rows, normed.ne[0]
+    kept, gate = (matmul(b.weight(width, value.width), normed) for value in op.outputs[:2])
+    heads = op.outputs[2].width
+    apart = reshape(numbers, 2 * heads // op.key_heads, op.key_heads, tokens, rows)
+    part = view(apart, (heads // op.key_heads, op.key_heads, tokens, rows), apart.nb)
+    beta = Tensor("CONT", part.ne, sources=(part,))
+    other = view(apart, part.ne, apart.nb)
+    return kept, gate, beta, Tensor("CONT", shape(heads, tokens, rows), sources=(other,))
+
+
 @ggml_lowering(GatedDeltaRule)
 def delta_rule(b: Build, op: GatedDeltaRule, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor) -> Tensor:
     """build_layer_attn_linear, build_recurrent_attn: as many new states as a draft may take back, and one."""
@@ -80,14 +95,27 @@ def delta_rule(b: Build, op: GatedDeltaRule, q: Tensor, k: Tensor, v: Tensor, be
     kept, rows = _states(b, width * width * heads)
     state = reshape(rows, width, width, heads, sequences)
     q, k = (like("SCALE", like("RMS_NORM", _by_head(x, op.key_heads))) for x in (q, k))
-    gate = like("ADD", reshape(decay, heads, tokens, sequences), b.weight(heads))
+    copied = decay.op == "CONT"
+    if copied and heads != op.key_heads:  # qwen3next.cpp repeats them beside the fused scan too
+        q, k = (_repeated(x, heads // op.key_heads) for x in (q, k))
+    gate = like("ADD", decay if copied else reshape(decay, heads, tokens, sequences), b.weight(heads))
     gate = reshape(like("MUL", like("UNARY", gate), b.weight(heads)), 1, heads, tokens, sequences)
-    beta = like("UNARY", reshape(beta, 1, heads, tokens, sequences))
+    if copied:
+        beta = reshape(like("UNARY", beta), 1, heads, tokens, sequences)
+    else:
+        beta = like("UNARY", reshape(beta, 1, heads, tokens, sequences))
     new_rows = width * sequences * b.batch.states_kept
     made = Tensor("GATED_DELTA_NET", shape(width * heads, tokens * sequences + new_rows),
                   sources=(q, k, _by_head(v, heads), gate, beta, state))  # fmt: skip
     _write(b, view(made, shape(width, width, heads, sequences), _strides(width, heads, width)), kept)
     return view(made, shape(width, heads, tokens, sequences), _strides(width, heads, tokens))
+
+
+def _repeated(x: Tensor, times: int) -> Tensor:
+    width, heads, tokens, sequences = x.ne
+    apart = reshape(x, width, 1, heads, tokens * sequences)
+    made = Tensor("REPEAT", (width, times, heads, tokens * sequences), sources=(apart,))
+    return reshape(made, width, times * heads, tokens, sequences)
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
