@@ -29,7 +29,7 @@ COUNTS = {
     "training-threads.jsonl": (86, 89),
     "training-2026.jsonl": (149, 301),
     "throughput.jsonl": (157, 157),
-    "diffusers.jsonl": (5, 5),
+    "diffusers.jsonl": (7, 9),
 }
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}
 
