@@ -113,7 +113,8 @@ def written(path: str | os.PathLike[str], mode: str = "w", **how: Any) -> Iterat
             temporary = os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{os.getpid()}.tmp")
             out = open(temporary, mode.replace("w", "x"), **_encoded(mode, how))  # noqa: SIM115
     except (OSError, ValueError) as problem:
-        raise OSError(getattr(problem, "errno", None) or errno.EINVAL, _why(problem), name) from None
+        why = "there is no such folder" if isinstance(problem, FileNotFoundError) else _why(problem)
+        raise OSError(getattr(problem, "errno", None) or errno.EINVAL, why, name) from None
     try:
         with out:
             if temporary is not None:

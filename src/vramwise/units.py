@@ -32,6 +32,11 @@ _AMBIGUOUS = {"K", "M", "G", "T"}
 _LONGEST_SIZE_TEXT = 40  # digits of any real size and its unit, with room to spare
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 GPU`, `2 GPUs`, `1,024 GPUs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def format_bytes(n: int, unit: str = "GiB", decimals: int = 2) -> str:
     """Write a number of bytes in `unit`: `format_bytes(16060522496)` is `"14.96 GiB"`; commas part thousands.
 

@@ -64,9 +64,29 @@ def test_an_output_file_on_a_full_disk(files):
 def test_an_output_that_cannot_be_written(out, files):
     (files.folder / "folder").mkdir()
     before = sorted(path.name for path in files.folder.iterdir())
-    files("batch", "in.jsonl", "-o", out).complaint(1)
+    files("batch", "in.jsonl", "-o", out).complaint(4)
     assert sorted(path.name for path in files.folder.iterdir()) == before
     assert list((files.folder / "folder").iterdir()) == []
+
+
+WRITING = (
+    "plan gpt2 --goal run --gpu 4090 --save", "estimate gpt2 --task train --plot", "watch --count 1 -o",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("words", WRITING)
+def test_a_folder_that_is_not_there_is_said_before_anything_else(words, files):
+    ending = {"--plot": ".svg", "-o": ".csv"}.get(words.split()[-1], ".json")
+    said = files(*words.split(), f"no folder/out{ending}").complaint(4)
+    assert "there is no such folder" in said
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
+@pytest.mark.parametrize("words", ["compare pipe pipe", "plan gpt2 --goal run --inventory pipe.csv"])
+def test_nobody_waits_for_a_pipe(words, files):
+    for name in ("pipe", "pipe.csv"):
+        os.mkfifo(files.folder / name)
+    assert "is a named pipe, expected a file" in files(*words.split()).complaint(4)
 
 
 def test_an_answer_that_was_there_is_kept_when_the_new_one_fails(files):

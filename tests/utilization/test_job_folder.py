@@ -65,7 +65,7 @@ def test_what_is_there_is_not_read_again_and_what_changed_is(traces, tmp_path, c
     os.utime(paths[0], ns=(1, 1))
     assert [out.has(path) for path in paths] == [False] + [True] * 7
     assert main(["profile", str(traces), "-o", str(out.path)]) == 0
-    assert "1 traces read, 7 were there" in capsys.readouterr().err
+    assert "1 trace read, 7 were there" in capsys.readouterr().err
     open(paths[0], "wb").close()
     assert main(["profile", str(traces), "-o", str(out.path)]) == 0
     assert len(list(out.parts.iterdir())) == 7  # what it was is gone with it

@@ -54,7 +54,7 @@ def test_a_job_at_an_address_is_answered_as_of_files_and_read_once(bucket, tmp_p
     with fsspec.open(changed, "wb") as file:
         file.write(packed(job(4)[1]))
     assert not JobFolder(tmp_path / "there").has(changed)
-    assert "1 traces read, 3 were there" in asked(bucket, "there")[1]
+    assert "1 trace read, 3 were there" in asked(bucket, "there")[1]
 
 
 def test_what_cannot_be_read_is_one_line(bucket, tmp_path, capsys):

@@ -25,6 +25,7 @@ from vramwise.scenario.files import numbered_lines, parse_line
 from vramwise.scenario.messages import shown
 from vramwise.site import chosen_site
 from vramwise.site.force import site_file
+from vramwise.units import counted
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"
 STANDARD_INPUT = "-"
@@ -368,4 +369,4 @@ def _report(count: int, bad: list[int]) -> None:
     if not bad:
         return
     named = ", ".join(map(str, bad[:MOST_LINES_NAMED])) + (", …" if len(bad) > MOST_LINES_NAMED else "")
-    print(f"vramwise: {len(bad):,} of {count:,} lines answered with an error: line {named}", file=sys.stderr)
+    print(f"vramwise: {len(bad):,} of {counted(count, 'line')} answered with an error: line {named}", file=sys.stderr)

@@ -12,6 +12,7 @@ from vramwise.cli.site_flags import file_of
 from vramwise.errors import UsageError, clipped
 from vramwise.files import shown_path, write_file
 from vramwise.site.run import TERMS
+from vramwise.units import counted
 
 if TYPE_CHECKING:
     from vramwise.site.run import Kind, Run, Site, Term
@@ -123,7 +124,8 @@ def _prune(args: argparse.Namespace, asked: list[str]) -> int:
     before = sum(len(run.terms) for run in site.runs)
     after = change(file_of(args), lambda now: tuple(_without(now, args)))
     gone = before - sum(len(run.terms) for run in after.runs)
-    print(f"{after.shown}: {gone} of {before} values pruned, {len(after.runs)} of {len(site.runs)} runs left")
+    left = f"{len(after.runs)} of {counted(len(site.runs), 'run')} left"
+    print(f"{after.shown}: {gone} of {counted(before, 'value')} pruned, {left}")
     return 0
 
 

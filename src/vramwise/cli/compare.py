@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from vramwise.cli.scenario_flags import flag, read_flag
 from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
-from vramwise.errors import ScenarioError, SourceError, UsageError, clipped
-from vramwise.files import shown_path
+from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.files import read_at_most, shown_path
 from vramwise.units import MIB
 
 if TYPE_CHECKING:
@@ -135,15 +135,9 @@ def _two_results(args: argparse.Namespace) -> int:
 
 def _result_of(path: str) -> Result:
     """The result in a file; of `measure --json` what was measured. Raises SourceError, UsageError for another file."""
-    from pathlib import Path
-
     from vramwise.result import Result
 
-    try:
-        with Path(path).open("rb") as file:
-            text = file.read(_LARGEST_RESULT + 1)
-    except OSError as problem:
-        raise SourceError(f"{shown_path(path)}: {problem.strerror or problem}") from None
+    text = read_at_most(path, _LARGEST_RESULT + 1)
     if len(text) > _LARGEST_RESULT:
         raise UsageError(f"{clipped(path)}: larger than any result (64 MiB)")
     try:

@@ -11,6 +11,9 @@ from vramwise.errors import UsageError, clipped
 
 if TYPE_CHECKING:
     from vramwise.interop.files.launches import FileLaunch
+    from vramwise.interop.launch import Launch
+
+_LISTED = 12
 
 
 def add_file_arguments(parser: CommandParser) -> None:
@@ -20,7 +23,7 @@ def add_file_arguments(parser: CommandParser) -> None:
         "files", nargs="*", metavar="FILE",
         help="tools' files, recognized by what is in them: configurations of axolotl, LLaMA-Factory, ms-swift, "
         "torchtune, torchtitan, litgpt, llm-foundry, TRL, verl, NeMo-RL, AgileRL, accelerate, DeepSpeed; notebooks, "
-        "scripts, Slurm jobs, docker-compose.yml, Kubernetes and Ray manifests, Modelfiles",
+        "scripts, Slurm jobs, a command line in a text, docker-compose.yml, Kubernetes and Ray manifests, Modelfiles",
     )  # fmt: skip
     parser.add_argument("--service", metavar="NAME", help="the one of a file's services or programs that is meant")
 
@@ -57,3 +60,12 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
     from vramwise.interop.files.launches import read_files
 
     return read_files(files, args.model, args.service)
+
+
+def launch_of_files(args: argparse.Namespace) -> Launch | None:
+    """The one program that the files say, None where MODEL is none of a tool's. Raises UsageError for several."""
+    launches = launches_of_files(args)
+    if len(launches) > 1:
+        names = ", ".join(clipped(one.name) for one in launches[:_LISTED])
+        raise UsageError(f"the file starts {len(launches)} programs: --service NAME says which: {names}")
+    return launches[0].launch if launches else None

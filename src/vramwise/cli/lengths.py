@@ -14,6 +14,7 @@ from vramwise.interop.samples.counts import Counts
 from vramwise.interop.samples.rows import Sample, sample_of
 from vramwise.interop.samples.tokenizers import Tokenizer, tokenizer_named
 from vramwise.scenario.files import numbered_lines, parse_line
+from vramwise.units import counted
 
 HELP = "how many tokens your samples have, as train.sample_lengths says it"
 AT_ONCE = 64
@@ -52,8 +53,10 @@ def run(args: argparse.Namespace) -> int:
 
     width = screen_width()
     shown = [f"{name} {value:,}" for name, value in counts.percentiles().items()]
-    samples = "sample" if counts.samples == 1 else "samples"
-    text = [f"{counts.samples:,} {samples}, {counts.tokens:,} tokens ({tokenizer.shown})", *wrapped(shown, width)]
+    text = [
+        f"{counted(counts.samples, 'sample')}, {counts.tokens:,} tokens ({tokenizer.shown})",
+        *wrapped(shown, width),
+    ]
     text += [line for note in _notes(counts, tokenizer) for line in wrapped_text("note  ", note, width)]
     show([*text, "", *lines])
     return 0
@@ -113,7 +116,8 @@ def _scenario_lines(counts: Counts) -> list[str]:
 
 def _notes(counts: Counts, tokenizer: Tokenizer) -> Iterator[str]:
     if counts.skipped:
-        yield f"{counts.skipped:,} lines were left out: {'; '.join(counts.reasons[:MOST_NAMED])}"
+        lines = f"{counted(counts.skipped, 'line')} {'was' if counts.skipped == 1 else 'were'} left out"
+        yield f"{lines}: {'; '.join(counts.reasons[:MOST_NAMED])}"
     if counts.read_as:
         yield f"read as {', '.join(f'{name} ({count:,})' for name, count in counts.read_as.items())}"
     yield from tokenizer.notes

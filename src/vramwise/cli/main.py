@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import signal
@@ -17,7 +18,7 @@ from vramwise import __version__
 from vramwise.cli.language import choose, said
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.site_flags import site_of
-from vramwise.errors import UsageError, VramwiseError, clipped, nearest, printable, without_passwords
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable, without_passwords
 from vramwise.files import shown_path
 
 COMMANDS = {
@@ -50,6 +51,10 @@ COMMANDS = {
 
 DEBUG_VARIABLE = "VRAMWISE_DEBUG"
 INTERRUPTED = 130
+_UNREACHABLE = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.ENAMETOOLONG}
+)
+"""A file that cannot be reached, to read or to write; a full disk is another matter."""
 ENDED_BY = 128
 """A shell's exit code of a program that a signal ended, less the signal's number."""
 
@@ -83,7 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_output()
         where = f"{shown_path(str(error.filename))}: " if error.filename else ""
-        return _complain(f"{where}{error.strerror or error}", VramwiseError.exit_code)
+        code = SourceError.exit_code if error.errno in _UNREACHABLE else VramwiseError.exit_code
+        return _complain(f"{where}{error.strerror or error}", code)
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise

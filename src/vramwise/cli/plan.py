@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from vramwise.cli.brief_help import JOB
 from vramwise.cli.export_arguments import add_export_arguments, print_export, refuse_a_file_that_is_there
+from vramwise.cli.file_arguments import add_file_arguments, launch_of_files
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.plan_apart import plan_apart, traffic_of
 from vramwise.cli.plan_numbers import number, positive
@@ -29,6 +30,7 @@ _GOAL_OF = {"serve": "run", "generate": "run", "train": "fine-tune"}
 
 def add_arguments(parser: CommandParser) -> None:
     add_scenario_arguments(parser)
+    add_file_arguments(parser)
     parser.takes_command = True
     parser.brief = (
         {
@@ -40,6 +42,7 @@ def add_arguments(parser: CommandParser) -> None:
             "vramwise plan qwen3-8b --gpu 4060 --goal fine-tune",
             "vramwise plan llama-3.1-70b --gpu h100 --goal train --rank time",
             "vramwise plan --gpu 4090 -- vllm serve MODEL …",
+            "vramwise plan train.yaml --gpu 4090           a tool's file as it is",
         ),
     )
     parser.add_argument("--goal", metavar="|".join(GOALS), help="what the model is for (--task implies one)")
@@ -78,6 +81,7 @@ def add_arguments(parser: CommandParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan; 0 where something fits, 3 where nothing does."""
     _refuse_contradictions(args)
+    args.launch = launch_of_files(args)
     take_scenario_file(args)
     scenario = _scenario(args)
     wishes = _wishes(args, scenario.task)
@@ -113,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _scenario(args: argparse.Namespace) -> Scenario:
     """The scenario of the flags; a goal says the task. Raises UsageError where neither is said."""
-    described = args.scenario is not None or bool(getattr(args, "engine_command", None))
+    described = args.scenario is not None or bool(args.engine_command or args.launch)
     if args.goal is not None:
         _one_of("--goal", args.goal, GOALS)
     if args.task is None and not described:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
+from vramwise.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -215,7 +216,9 @@ def fill(folder: JobFolder, args: argparse.Namespace) -> None:
         folder.end()
     kept = len(traces) - len(left)
     lost = f", {not_read(failed)}" if failed else ""
-    print(f"{folder.path}: {len(left) - len(failed):,} traces read, {kept:,} were there{lost}", file=sys.stderr)
+    print(
+        f"{folder.path}: {counted(len(left) - len(failed), 'trace')} read, {kept:,} were there{lost}", file=sys.stderr
+    )
     if traces and not kept and len(failed) == len(left):
         raise SourceError("no trace could be read")
 

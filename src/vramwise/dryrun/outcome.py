@@ -13,7 +13,7 @@ from vramwise.measure.job import Report
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result, Verdict
 from vramwise.training.calibration import Calibrated, calibrated
 from vramwise.training.counters import nccl_of_groups, plus, widened
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 from vramwise.verdict import verdict_of
 
 SOURCE: Final = "dry run: every allocation of the real module, replayed through the allocator's rules"
@@ -108,10 +108,10 @@ def _term(name: str, size: int, moment: Mapping[str, Any], gpu: Gpu | None) -> N
 
 def _part(group: Mapping[str, Any]) -> Node:
     if not group["operation"]:
-        return Node(f"{group['count']:,} others", group["bytes"], "derived")
+        return Node(counted(group["count"], "other"), group["bytes"], "derived")
     name = " ".join(filter(None, (group["module"], group["operation"])))
     return Node(
-        clipped(name, 120), group["bytes"], "derived", formula=f"{group['count']:,} allocations",
+        clipped(name, 120), group["bytes"], "derived", formula=counted(group["count"], "allocation"),
         inputs={"count": group["count"]}, source=clipped(group["line"], 200),
     )  # fmt: skip
 

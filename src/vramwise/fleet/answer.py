@@ -10,8 +10,9 @@ from vramwise.fleet.jobs import Job, jobs_of
 from vramwise.fleet.prometheus import Prometheus
 from vramwise.fleet.smaller import Spec, with_smaller
 from vramwise.fleet.table import SCHEMA, Answers, answers
-from vramwise.fleet.windows import HOUR_S, Asked, Window, counted
+from vramwise.fleet.windows import HOUR_S, Asked, Window
 from vramwise.records import record
+from vramwise.units import counted
 
 WHOLLY_SEEN: Final = 0.95
 

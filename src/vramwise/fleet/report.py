@@ -9,8 +9,8 @@ from typing import Any, Final
 from vramwise.errors import printable
 from vramwise.fleet.answer import FleetAnswer
 from vramwise.fleet.jobs import Job
-from vramwise.fleet.windows import counted, when
-from vramwise.units import format_bytes
+from vramwise.fleet.windows import when
+from vramwise.units import counted, format_bytes
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 260, 60, 40
 PARTS: Final = (

@@ -63,8 +63,3 @@ class Asked:
 def when(at_s: float) -> str:
     """A time as people read it, in UTC."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -20,6 +20,7 @@ from vramwise.files import shown_path
 from vramwise.hardware import find_gpu
 from vramwise.records import record
 from vramwise.scenario import read_table_file
+from vramwise.scenario.files import read_text_file
 from vramwise.units import parse_bytes
 
 _KEYS = ("id", "count", "per_node", "price_per_hour", "host_ram", "interconnect")
@@ -57,11 +58,13 @@ def read_inventory(path: str) -> list[Pool]:
 
 def _csv_rows(path: str) -> list[Mapping[str, object]]:
     import csv
+    from io import StringIO
 
+    text = read_text_file(path)
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            return [{key: text for key, text in row.items() if key and text} for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as problem:
+        rows = csv.DictReader(StringIO(text, newline=""))
+        return [{key: text for key, text in row.items() if key and text} for row in rows]
+    except csv.Error as problem:
         raise UsageError(f"{shown_path(path)}: is no CSV file that can be read ({problem})") from None
 
 

@@ -8,11 +8,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from vramwise.errors import SourceError, clipped
-from vramwise.files import may_look_at, shown_path
+from vramwise.files import may_look_at, read_at_most, shown_path
 from vramwise.sources.config_file import read_config
 from vramwise.sources.repository import Folder, ModelSource, Repository
 
 _GGUF = ".gguf"
+NO_MODEL = (
+    "holds no model, command line or configuration that is known here: expected config.json, .safetensors, .gguf, a "
+    "scenario, or another tool's file"
+)
 NOT_READ = "files of this machine are not read here but those of `vramwise web --allow-files DIR`"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
 
@@ -43,7 +47,17 @@ def local_model(name: str) -> ModelSource | None:
     config = os.path.join(path, "config.json") if folder else path
     if folder and not os.path.isfile(config):
         return folder_model(Folder(path), _label(path), None) if looks_like_path else None
+    if looks_like_path and not folder and not path.lower().endswith(".json") and _is_other_text(path):
+        raise SourceError(f"{shown_path(path)}: {NO_MODEL}")
     return _read_file(config) if looks_like_path or folder else None
+
+
+def _is_other_text(path: str) -> bool:
+    """Whether a file begins as no JSON does."""
+    try:
+        return os.path.isfile(path) and not read_at_most(path, 4096).lstrip().startswith(b"{")
+    except (OSError, SourceError):
+        return False  # reading it says why
 
 
 def _is_part_of_a_repository(path: str) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import marshal
+import os
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from vramwise.errors import SourceError, clipped
+from vramwise.files import shown_path
 from vramwise.records import replace
 from vramwise.scenario.names import MODEL_SOURCES
 from vramwise.sources.config_file import checked
-from vramwise.sources.local_paths import local_model
+from vramwise.sources.local_paths import NO_MODEL, local_model
 from vramwise.sources.repository import ModelSource
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ def _named(name: str, source: str, revision: str | None, network: bool) -> Model
         found = meant(asked.name)
         if found is not None:
             return found
+    if source == AUTO and os.path.isfile(name):
+        raise SourceError(f"{shown_path(name)}: {NO_MODEL}")
     if asked.source == CATALOG or not asked.is_repository:
         raise unknown(asked.name, HINT)
     from vramwise.sources.places import model_somewhere

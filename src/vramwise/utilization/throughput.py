@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.records import record
+from vramwise.units import counted
 
 TERA = 1e12
 GIGA = TERA / 1000
@@ -22,19 +23,19 @@ class Throughput:
 
 def from_tokens(tokens_per_s: float, num_gpus: int) -> Throughput:
     """All GPUs' tokens per second."""
-    return Throughput(tokens_per_s / num_gpus, f"{tokens_per_s:,g} tokens/s / {num_gpus} GPUs")
+    return Throughput(tokens_per_s / num_gpus, f"{tokens_per_s:,g} tokens/s / {counted(num_gpus, 'GPU')}")
 
 
 def from_examples(examples_per_s: float, sequence: int, num_gpus: int) -> Throughput:
     """Examples per second of a whole run, each padded or packed to `sequence` tokens."""
     found = examples_per_s * sequence / num_gpus
-    return Throughput(found, f"{examples_per_s:g} examples/s × {sequence:,} tokens / {num_gpus} GPUs")
+    return Throughput(found, f"{examples_per_s:g} examples/s × {sequence:,} tokens / {counted(num_gpus, 'GPU')}")
 
 
 def from_step(step_s: float, batch: int, sequence: int, num_gpus: int) -> Throughput:
     """Seconds of one optimizer step over `batch` sequences in all."""
     found = batch * sequence / step_s / num_gpus
-    return Throughput(found, f"{batch:,} × {sequence:,} tokens / {step_s:g} s / {num_gpus} GPUs")
+    return Throughput(found, f"{batch:,} × {sequence:,} tokens / {step_s:g} s / {counted(num_gpus, 'GPU')}")
 
 
 def utilization_pct(tflops: float, peak_tflops: float) -> float:

@@ -14,7 +14,7 @@ from vramwise.estimation import estimate
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.site.force import file_to_write
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 from vramwise.watching.account import Account, StepRow
 from vramwise.watching.exposition import (
     Family,
@@ -238,7 +238,7 @@ class Watch:
         peak = self.account.peak
         where = f", most at step {peak.step} ({peak.moment})" if peak is not None else ""
         beside = (f"  {LABELS[n]:<10} {_beside(actual[n], self._expected.get(n))}" for n in COUNTERS if n in actual)
-        return [f"{self.account.steps:,} steps{where}", *beside]
+        return [f"{counted(self.account.steps, 'step')}{where}", *beside]
 
     def metrics(self) -> Mapping[str, float]:
         """The last step's counters and the estimates in GiB, for a logger."""

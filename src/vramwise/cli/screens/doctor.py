@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 
 Answer = Mapping[str, Any]
 _SHOWN_WARNINGS = 4
@@ -134,7 +134,9 @@ def _host(host: Answer | None) -> list[Line]:
         return []
     memory = f"{_size(host['memory_available_bytes'])} of {_size(host['memory_total_bytes'])} memory available"
     disks = ", ".join(f"{disk['path']} {format_bytes(disk['free_bytes'])} free" for disk in host["disks"])
-    text = f"{host['processors']} processors, {memory}, /dev/shm {_size(host['shared_memory_bytes'])}, {disks}"
+    text = (
+        f"{counted(host['processors'], 'processor')}, {memory}, /dev/shm {_size(host['shared_memory_bytes'])}, {disks}"
+    )
     return [*wrapped_text("host      ", text, screen_width())]
 
 

@@ -23,7 +23,7 @@ from vramwise.planner.machine import Machine
 from vramwise.planner.rows import Row
 from vramwise.planner.running import USEFUL_CONTEXT
 from vramwise.planner.tuning import METHODS, usual_length
-from vramwise.units import GB, MB, gib
+from vramwise.units import GB, MB, counted, gib
 from vramwise.verdict import percent
 
 _TITLES = {method.name: method.title for method in METHODS}
@@ -157,7 +157,7 @@ def _settings(row: Row) -> Mapping[str, object]:
 
 def _sizes(row: Row) -> str:
     if not row.sequence_length:
-        return f"{row.micro_batch_size:,} samples at once"
+        return f"{counted(row.micro_batch_size or 0, 'sample')} at once"
     return f"{row.micro_batch_size:,} × {row.sequence_length:,} tokens"
 
 

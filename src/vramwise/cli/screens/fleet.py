@@ -11,8 +11,8 @@ from vramwise.cli.listing import table_blocks
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.fleet.answer import FleetAnswer
 from vramwise.fleet.jobs import Job
-from vramwise.fleet.windows import DAY_S, counted, when
-from vramwise.units import format_bytes
+from vramwise.fleet.windows import DAY_S, when
+from vramwise.units import counted, format_bytes
 
 MOST_DAYS, MOST_OWNERS, MOST_MISSING = 31, 5, 5
 LONGEST_ID = 34

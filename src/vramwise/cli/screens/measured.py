@@ -10,7 +10,7 @@ from vramwise.measure.difference import Row, differences, largest_difference
 from vramwise.measure.outcome import Measured
 from vramwise.measure.sweep import Line as FittedLine
 from vramwise.result import Result
-from vramwise.units import MIB, format_bytes
+from vramwise.units import MIB, counted, format_bytes
 
 NAMES = {
     "peak_allocated": "peak allocated",
@@ -155,7 +155,7 @@ def _heading(measured: Measured, device: str, width: int) -> list[Line]:
     if measured.facts.get("driver"):
         ran.append(f"driver {measured.facts['driver']}")
     lines: list[Line] = list(wrapped(words, width, gap=" · "))
-    lines += wrapped([f"measured on {card}", f"{measured.steps} steps", *ran], width, gap=" · ")
+    lines += wrapped([f"measured on {card}", counted(measured.steps, "step"), *ran], width, gap=" · ")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from vramwise.cli.language import cells, padded
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, columns, fitted, screen_width, wrapped_text
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 
 Answer = Mapping[str, Any]
 WIDE = 136
@@ -83,7 +83,7 @@ def inference_lines(answer: Answer) -> list[Line]:
 def _title(answer: Answer) -> Line:
     parts = [model_title(answer["model"])] if answer["model"] else []
     parts += [f"{answer['sequence_length']:,} tokens"] if answer["model"] else []
-    parts += [f"{answer['num_gpus']} × {answer['gpu']}"] if answer["gpu"] else [f"{answer['num_gpus']} GPUs"]
+    parts += [f"{answer['num_gpus']} × {answer['gpu']}"] if answer["gpu"] else [counted(answer["num_gpus"], "GPU")]
     return [(" · ".join(parts), "bold")]
 
 

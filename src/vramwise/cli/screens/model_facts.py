@@ -12,7 +12,7 @@ from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
 from vramwise.records import record
 from vramwise.serving.common.checkpoint import FileContents, file_contents
 from vramwise.serving.common.encoder import tower_bytes
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 
 _SIZE = re.compile(r"(\d{1,9})\s*[x×]\s*(\d{1,9})", re.IGNORECASE)
 _BF16_BYTES = 2
@@ -70,7 +70,9 @@ def fact_lines(model: Model, image: ImageCost | None, stored: StoredWeights | No
         values, tensors = sum(tensor.numel for tensor in stored.tensors), len(stored.tensors)
         kinds = ", ".join(sorted({tensor.dtype for tensor in stored.tensors}))
         size = format_bytes(stored.bytes)
-        lines.append(f"on disk: {values:,} values in {tensors:,} tensors ({kinds}), {size}, says {stored.path}")
+        lines.append(
+            f"on disk: {values:,} values in {counted(tensors, 'tensor')} ({kinds}), {size}, says {stored.path}"
+        )
         if stored.note:
             lines.append(stored.note)
     if image is not None:

@@ -11,7 +11,7 @@ from vramwise.hardware import find_gpu
 from vramwise.planner.option import Option
 from vramwise.planner.plan import Plan
 from vramwise.result import Quantity
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 
 _HOURS_OF_A_DAY = 24
 _HEADS = {"train": ["step", "tokens/s"], "serve": ["tokens", "at once", "tokens/s"]}
@@ -35,7 +35,7 @@ def plan_screen(plan: Plan) -> list[Line]:
         said = "tokens/s of one request at that context: what published runs reach of the bandwidth's ceiling"
         lines += wrapped_text("", said, width)
     done = "stopped; " if plan.interrupted else ""
-    lines += wrapped_text("", f"{done}{plan.searched:,} scenarios estimated; sizes a GPU", width)
+    lines += wrapped_text("", f"{done}{counted(plan.searched, 'scenario')} estimated; sizes a GPU", width)
     return lines
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, fitted, screen_width, wrapped, wrapped_text
 from vramwise.cli.screens.profile_memory import memory_lines, memory_table
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 from vramwise.utilization.profiler.kernels import short_name
 
 Figures = Mapping[str, Any]
@@ -87,7 +87,7 @@ def _rank(rank: str, figures: Figures, *, steps: bool, memory: bool) -> list[Lin
     title: list[Line] = [[(f"rank {rank}", "bold"), (f"   {gpu}   {figures['file']}", "")]]
     window = figures["window"]
     if figures["hta"] is None:
-        return [*title, f"  {NO_GPU} ({window['events']:,} events)"]
+        return [*title, f"  {NO_GPU} ({counted(window['events'], 'event')})"]
     own = figures["classified"]
     lines = [*title, *(f"  {line}" for line in wrapped(_window(figures), screen_width() - 2, gap=" · ")), ""]
     if not own["span_us"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.errors import clipped
-from vramwise.units import format_bytes
+from vramwise.units import counted, format_bytes
 from vramwise.utilization.profiler.kernels import short_name
 
 Figures = Mapping[str, Any]
@@ -35,8 +35,8 @@ _HEAT_STEP = 0.02
 def job_lines(job: Figures) -> list[Line]:
     """Where the time of all ranks went, what differs over them, and what to do about it."""
     steps = job["steps"]
-    of_steps = f", {steps['count']} steps of {steps['median_ms']:,.1f} ms" if steps["count"] else ""
-    lines: list[Line] = [[(f"{job['ranks']:,} ranks", "bold"), (of_steps, "")]]
+    of_steps = f", {counted(steps['count'], 'step')} of {steps['median_ms']:,.1f} ms" if steps["count"] else ""
+    lines: list[Line] = [[(counted(job["ranks"], "rank"), "bold"), (of_steps, "")]]
     lines += _where(job)
     lines += _losses(job["losses"])
     lines += _who(job)

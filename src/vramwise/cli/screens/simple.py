@@ -28,7 +28,7 @@ from vramwise.interop.simple_rules import (
 )
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.units import GB, format_bytes
+from vramwise.units import GB, counted, format_bytes
 
 _THUMBS = {
     "serve 2n": "serve 2n GB",
@@ -171,7 +171,9 @@ def _shape_table(question: SimpleQuestion, sizes: dict[str, int]) -> list[str]:
     if "samples" in sizes and question.card_bytes is not None:
         card = format_bytes(question.card_bytes, "GB", 1)
         held, sample = (format_bytes(n, "GB") for n in (int8_training_bytes(question.num_parameters), sizes["sample"]))
-        lines.append(f"largest batch, int8 training: ({card} − {held}) / {sample} = {sizes['samples']:,} samples")
+        lines.append(
+            f"largest batch, int8 training: ({card} − {held}) / {sample} = {counted(sizes['samples'], 'sample')}"
+        )
     return lines
 
 

@@ -7,7 +7,7 @@ from vramwise.cli.screens.estimate import card_name, interval_text, model_title,
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped, wrapped_text
 from vramwise.errors import clipped
 from vramwise.planner.together import Part, Together
-from vramwise.units import format_bytes, gib
+from vramwise.units import counted, format_bytes, gib
 
 
 def together_screen(found: Together) -> list[Line]:
@@ -22,8 +22,9 @@ def together_screen(found: Together) -> list[Line]:
         else [*parts[: len(FILLS) - 1], ("others", sum(s for _, s in parts[len(FILLS) - 1 :]))]
     )
     text = f"take together  {format_bytes(int(needed.expected))}{interval_text(needed)}"
+    programs = counted(len(found.parts), "program")
     lines: list[Line] = [
-        f"{len(found.parts)} programs on one {card_name(card.gpu) or 'card'} · {total} in total, {usable} usable",
+        f"{programs} on one {card_name(card.gpu) or 'card'} · {total} in total, {usable} usable",
         "",
         [(text, "bold"), verdict_segment(found.verdict), (f"      moment: {clipped(worst.name, 40)}", "")],
         bar(shown, card.usable_bytes, width - 2),

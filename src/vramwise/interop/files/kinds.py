@@ -14,6 +14,7 @@ from dataclasses import field
 
 from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
+from vramwise.interop.files.pasted_commands import pasted_commands
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -120,6 +121,7 @@ ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
 SCRIPT = Kind("script", "a script")
+COMMAND = Kind("command", "a command line")
 PYTHON = Kind("python", "a Python script")
 NOTEBOOK = Kind("notebook", "a notebook")
 
@@ -169,11 +171,16 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 
 
-def is_tools_file(path: str) -> bool:
-    """Whether a file is another tool's; a model's, our own, nobody's and what cannot be read is not."""
+def tools_kind(path: str) -> Kind | None:
+    """Whose file it is where it is another tool's; a model's, our own, nobody's and what cannot be read is not."""
     given = read_given(path)
     kind = None if given is None else kind_of(given)
-    return kind is not None and kind is not SCENARIO
+    return None if kind is SCENARIO else kind
+
+
+def is_tools_file(path: str) -> bool:
+    """Whether a file is another tool's, or a text that holds a command line."""
+    return tools_kind(path) is not None
 
 
 def kind_of(given: Given) -> Kind | None:
@@ -187,7 +194,9 @@ def kind_of(given: Given) -> Kind | None:
     if given.suffix in _SCRIPTS or given.text.startswith("#!"):
         return SCRIPT
     is_modelfile = re.search(r"(?mi)^[ \t]*FROM[ \t]+\S", given.text) and "modelfile" in given.name.lower()
-    return MODELFILE if is_modelfile else None
+    if is_modelfile:
+        return MODELFILE
+    return COMMAND if pasted_commands(given.text) is not None else None
 
 
 def _of_documents(given: Given) -> Kind | None:

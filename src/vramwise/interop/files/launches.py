@@ -16,6 +16,7 @@ from vramwise.interop.files import kinds
 from vramwise.interop.files.config_maps import with_files
 from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
+from vramwise.interop.files.pasted_commands import pasted_commands
 from vramwise.interop.files.programs import Program
 from vramwise.interop.files.ray import is_serve_script, model_program, script_models
 from vramwise.interop.files.torchtitan_registry import is_registry, registry_programs
@@ -29,7 +30,18 @@ _SHOWN = 200
 _MOST_NAMED = 150
 _SECRET = re.compile(r"(?i)(?:^|[-_.])(?:api[-_]?key|token|secret|password|passwd|org[-_]?key|access[-_]?key)$")
 _STARTING = frozenset(
-    {"compose", "kubernetes", "helm-values", "ray-serve", "ray-model", "script", "modelfile", "python", "notebook"}
+    {
+        "compose",
+        "kubernetes",
+        "helm-values",
+        "ray-serve",
+        "ray-model",
+        "script",
+        "command",
+        "modelfile",
+        "python",
+        "notebook",
+    }
 )
 _LISTED_SERVICES = 12
 _MODEL_FLAGS = frozenset({"--model", "--model-id", "--model-path", "--model_name_or_path", "-m"})
@@ -98,7 +110,7 @@ def _known(given: Given) -> Kind:
 
 _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or accelerate's, a "
-    "Compose file, a Kubernetes manifest, a script, a notebook or a Modelfile"
+    "Compose file, a Kubernetes manifest, a script, a command line, a notebook or a Modelfile"
 )
 
 
@@ -289,7 +301,8 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         return script_models(given) if is_serve_script(given) else registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs
 
-    return script_programs(given.text, Path(given.path).stem)
+    text = pasted_commands(given.text) if kind is kinds.COMMAND else given.text
+    return script_programs(text or "", Path(given.path).stem)
 
 
 def _chosen(given: Given, answers: list[FileLaunch], service: str | None) -> list[FileLaunch]:

@@ -13,7 +13,7 @@ from vramwise.records import record
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
 _WITH_TEXT = re.compile(r"-[a-z]*c")
-_OF_THE_SHELL = frozenset(
+OF_THE_SHELL = frozenset(
     {
         "[",
         "[[",
@@ -93,7 +93,7 @@ def programs_in_text(
         if inner is not None and depth < _NESTED:
             found += programs_in_text(inner, exported, name, before=before, depth=depth + 1)
             continue
-        if command.words[:1] and command.words[0] in _OF_THE_SHELL:
+        if command.words[:1] and command.words[0] in OF_THE_SHELL:
             continue
         words = (*(f"{key}={value}" for key, value in exported.items()), *before, *command.words)
         if names_a_program(command.words) or (before and names_a_program((*before, *command.words))):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import shlex
 import sys
 import tempfile
 from array import array
@@ -35,7 +34,6 @@ FILE = ("name", "text", "base64", "path")
 LARGEST_BYTES = 256 << 20
 MOST_TOP = 1000
 _PROBE = 4096
-_LONGEST_COMMAND = 64 << 10
 _GGUF, _GZIP, _ZIP, _SQLITE = b"GGUF", b"\x1f\x8b", b"PK\x03\x04", b"SQLite format 3\0"
 _OTHER_TRACES = (".xplane.pb", ".et")
 """Traces of JAX and of Chakra, which begin with nothing of their own."""
@@ -125,12 +123,11 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _of_text(path: str, body: Body) -> dict[str, Any]:
     """A tool's file, an engine's log, a message; raises UsageError for none of them."""
-    from vramwise.interop.files.kinds import is_tools_file
+    from vramwise.interop.files.kinds import COMMAND, tools_kind
 
-    if is_tools_file(path):
+    kind_of_tool = tools_kind(path)
+    if kind_of_tool is not None and kind_of_tool is not COMMAND:
         return _config(path, body)
-    if words := _command_in(path):
-        return _command(words, body)
     why: list[str] = []
     for kind, look in (("oom", _message), ("log", _log)):
         try:
@@ -142,6 +139,8 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
         else:
             if told is not None:
                 return {"kind": kind, "report": told}
+    if kind_of_tool is COMMAND:
+        return {**_config(path, body), "kind": "command"}
     expected = (
         "an engine's log, an out-of-memory message, a memory snapshot, a profiler trace, a command line, a tool's "
         "configuration, a scenario, a config.json or a GGUF file"
@@ -172,33 +171,6 @@ def _config(path: str, body: Body) -> dict[str, Any]:
     from vramwise.interop.files.launches import read_files
 
     return {"kind": "config", "programs": [_program(one.name, one.launch, body) for one in read_files([path])]}
-
-
-def _command_in(path: str) -> list[str]:
-    """The words of a text that is one command line, also one broken by backslashes; none of any other text."""
-    from vramwise.interop.launch import names_a_program
-
-    start = read_at_most(path, _LONGEST_COMMAND + 1)
-    text = start.decode("utf-8", "replace").replace("\r\n", "\n").replace("\\\n", " ").strip().removeprefix("$ ")
-    if len(start) > _LONGEST_COMMAND or "\n" in text:
-        return []
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        return []
-    return words if names_a_program(words) else []
-
-
-def _command(words: Sequence[str], body: Body) -> dict[str, Any]:
-    """What the program would be that a command line starts."""
-    from vramwise.interop.launch import read_command
-
-    try:
-        launch = read_command(words)
-    except SourceError as problem:
-        where = "give the file itself, or ask vramwise estimate -- COMMAND where it lies"
-        raise SourceError(f"the command names a file that is not here: {where} ({problem})") from None
-    return {"kind": "command", "programs": [_program("", launch, body)]}
 
 
 def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:
