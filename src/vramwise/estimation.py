@@ -13,7 +13,7 @@ from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.models import Model, describe
-from vramwise.result import Result, Suggestions
+from vramwise.result import Quantity, Result, Suggestions
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 from vramwise.scenario.names import LIBRARIES
@@ -357,7 +357,10 @@ def _beside_others(result: Result, room: Room | None) -> Result:
     left, asked = (format_bytes(size) for size in (max(0, room.free_bytes - int(filled.expected)), room.reserve_bytes))
     kept = f"the process fills {format_bytes(int(filled.expected))}: of {asked} that must stay free {left} are left"
     verdict = verdict_of(filled, room.usable_bytes, LateReasons([kept, limits], lambda: judged.reasons))
-    return replace(result, verdict=verdict)
+    quantities = {**result.quantities, "total_needed": filled}
+    if "serve" in result.scenario:  # its share stays as large however short and few requests are
+        quantities |= {name: Quantity.exact(0) for name in ("max_batch", "max_seq") if name in quantities}
+    return replace(result, verdict=verdict, quantities=quantities)
 
 
 _RUNTIMES = {

@@ -78,3 +78,40 @@ def test_a_share_that_is_too_small_says_by_how_much(capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "too much by" in out
     assert not re.search(r"-\d|−\d", out)
+
+
+BESIDE_OTHERS = [
+    {"engine": "vllm", "max_model_len": 40960},
+    {"engine": "vllm", "max_model_len": 8192, "gpu_memory_utilization": 0.8},
+    {"engine": "vllm", "max_model_len": 8192, "engine_version": "0.8.5", "gpu_memory_utilization": 0.7},
+    {"engine": "sglang", "mem_fraction_static": 0.9},
+    {"engine": "sglang", "mem_fraction_static": 0.7},
+    {"engine": "tensorrt-llm"},
+]
+
+
+@pytest.mark.parametrize("settings", BESIDE_OTHERS, ids=str)
+@pytest.mark.parametrize("room", [{"reserve_bytes": 2 * 10**9}, {"gpu_free_bytes": 20 * 2**30}], ids=str)
+def test_what_is_needed_beside_others_is_what_the_verdict_says(settings, room):
+    result = estimate({"model": "qwen3-4b", "task": "serve", "gpu": "rtx-4090", **room, "serve": settings})
+    needed = result.quantities["total_needed"]
+    assert result.verdict.fits == (needed.expected <= result.capacity.usable_bytes)
+    assert result.needed == needed
+
+
+@pytest.mark.parametrize(
+    ("settings", "room"),
+    [
+        ({"engine": "vllm"}, {"reserve_bytes": 2 * 10**9}),
+        ({"engine": "vllm", "gpu_memory_utilization": 1.0}, {}),
+        ({"engine": "sglang", "mem_fraction_static": 0.9}, {"reserve_bytes": 4 * 10**9}),
+    ],
+    ids=str,
+)
+def test_a_share_that_is_too_large_has_no_longest_request(settings, room):
+    """However short requests are, the engine fills its share: no length and no batch fits."""
+    stated = {"model": "qwen3-4b", "task": "serve", "gpu": "rtx-4090", **room}
+    result = estimate({**stated, "serve": settings})
+    assert not result.verdict.fits
+    assert not estimate({**stated, "serve": {**settings, "max_model_len": 16}}).verdict.fits
+    assert (result.quantities["max_seq"].expected, result.quantities["max_batch"].expected) == (0, 0)

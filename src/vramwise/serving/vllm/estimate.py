@@ -18,7 +18,13 @@ from vramwise.serving.vllm.activations import kept_bytes
 from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
 from vramwise.serving.vllm.graphs import estimates_graphs, printed_graphs
-from vramwise.serving.vllm.limits import check_given_cache, least_card, pool_verdict
+from vramwise.serving.vllm.limits import (
+    check_given_cache,
+    least_card,
+    needed_of,
+    pool_verdict,
+    starts_with_short_requests,
+)
 from vramwise.serving.vllm.profile import (
     BOTH_ENGINES,
     DEFAULT_VERSION,
@@ -58,9 +64,10 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
             verdict = replace(verdict, reasons=pool_verdict(scarcest, room, lambda: advice(trials)).reasons)
         pool = pool_quantities(scarcest, *_totals(scenario, gpu, room))
         quantities.update(pool)
+        if not verdict.fits and not starts_with_short_requests(budget, room):
+            quantities |= dict.fromkeys(("max_batch", "max_seq"), Quantity.exact(0))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         kv_bytes = max(0, int(pool["kv_cache_bytes"].expected))
-    card = room.seen_bytes if room is not None else None
     within = room.usable_bytes if room is not None and verdict is not None and verdict.fits else None
     stages = _stages(budgets, scarcest, kv_bytes, within)
     phases = max(stages, key=_most) if within is not None else stages[budgets.index(budget)]
@@ -69,7 +76,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
         phases = (*phases, asleep(budget))
         in_host = budget.weights.bytes if r.settings.sleep_level == 1 else 0
         quantities["host_memory"] = Quantity.exact(in_host * min(gpus_used(r.settings), scenario.gpus_per_node))
-    quantities["total_needed"] = least_card(budget, card)
+    quantities["total_needed"] = least_card(budget) if room is None else needed_of(budget, room)
     table = resolved(scenario, "serve", _stated(scenario.serve, r, model))
     quantization = r.storage.quantization.name if r.storage.quantization is not None else None
     notes = (

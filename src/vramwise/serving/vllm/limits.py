@@ -21,19 +21,24 @@ v1/worker/utils.py request_memory); 0.9.0 does not look."""
 def pool_verdict(budget: Budget, room: Room, advice: Callable[[], Iterable[str]]) -> Verdict:
     """Fits on a card of the least size that the settings need, and on any larger one, where others leave its share."""
     total = room.seen_bytes
-    needed = least_card(budget, total, room.held_bytes)
-    if needed.expected > total:
-        # on a card that is taken in part, as much as the whole one lacks
-        needed = needed if room.usable_bytes == total else Quantity.exact(room.usable_bytes + needed.expected - total)
+    needed = needed_of(budget, room)
+    if least_card(budget, total, room.held_bytes).expected > total:
         return verdict_of(needed, room.usable_bytes, LateReasons([_problem(budget, total, room.held_bytes)], advice))
+    if needed.expected > room.usable_bytes:
+        return verdict_of(needed, room.usable_bytes, LateReasons([_refusal(budget, room)], advice))
     spare = budget.available(total, budget.resolved.share, held=room.held_bytes) - budget.one_request
-    fits = _fits(budget, total, spare, room.held_bytes)
+    return verdict_of(needed, room.usable_bytes, [_fits(budget, total, spare, room.held_bytes)])
+
+
+def needed_of(budget: Budget, room: Room) -> Quantity:
+    """What has to be usable: the least card, and of a card that others use too what the process takes of it."""
+    total = room.seen_bytes
+    least = least_card(budget, total, room.held_bytes)
     if room.usable_bytes == total:
-        return verdict_of(needed, total, [fits])
-    taken = _taken(budget, room)
-    if taken.expected <= room.usable_bytes:
-        return verdict_of(taken, room.usable_bytes, [fits])
-    return verdict_of(taken, room.usable_bytes, LateReasons([_refusal(budget, room)], advice))
+        return least
+    if least.expected > total:  # as much as the whole card lacks
+        return Quantity.exact(room.usable_bytes + least.expected - total)
+    return _taken(budget, room)
 
 
 def _taken(budget: Budget, room: Room) -> Quantity:
@@ -53,6 +58,20 @@ def _taken(budget: Budget, room: Room) -> Quantity:
         return max(own, share + _before_load(budget)) if r.version >= REQUEST_CHECKED else own
 
     return Quantity(all_of("low"), all_of("bytes"), all_of("high"))
+
+
+def starts_with_short_requests(budget: Budget, room: Room) -> bool:
+    """Whether the share and what lies outside it leave room to start, however short requests are."""
+    r = budget.resolved
+    outside, given = _outside(budget, "bytes"), r.settings.kv_cache_memory_bytes
+    least = 0
+    if given is not None:
+        least = total_of(budget.charged) + given + outside
+    elif budget.pool.block_bytes:
+        least = ceil(outside / (1 - r.share)) if r.share < 1 else room.seen_bytes + outside
+    if least > room.seen_bytes:
+        return False
+    return room.usable_bytes == room.seen_bytes or _taken(budget, room).expected <= room.usable_bytes
 
 
 def _before_load(budget: Budget) -> int:
