@@ -120,3 +120,9 @@ def test_the_model_is_found_whatever_is_done_with_it(line: str) -> None:
 def test_an_application_that_is_launched_without_a_model_names_none() -> None:
     with pytest.raises(UsageError, match="names no model"):
         read_command(["ollama", "launch", "claude"])
+
+
+@pytest.mark.parametrize("size", ["0.5b", "1.5b", "3b", "7b", "14b", "32b"])
+def test_a_coder_is_called_a_coder(size: str) -> None:
+    launch = read_command(["ollama", "run", f"qwen2.5-coder:{size}"])
+    assert launch.scenario["model"] == f"Qwen/Qwen2.5-Coder-{size.upper()}-Instruct"

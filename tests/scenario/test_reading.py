@@ -293,6 +293,7 @@ def test_anything_is_read_or_refused_with_a_path(task, table, top):
         ({"task": "fine-tune"}, r'got "fine-tune": that is train \(method full, lora or qlora\)'),
         ({"task": "train", "train": {"sequence_length": "4k"}}, r'\(such as 4000 or 4096, written out\), got "4k"'),
         ({"task": "serve", "serve": {"gpu_memory_utilization": 90}}, "got 90: did you mean 0.9"),
+        ({"task": "serve", "serve": {"gpu_memory_utilization": 1.5}}, r"≤ 1, got 1\.5$"),
         ({"task": "serve", "serve": {"quantization": "Q4_K_M"}}, "llama.cpp and ollama read: gguf_quant Q4_K_M"),
         ({"task": "serve", "serve": {"quantization": "4bit"}}, "4 bits are awq, gptq, w4a16 or bitsandbytes-nf4"),
         ({"task": "serve", "serve": {"gguf_quant": "Q4_K_M"}}, "llama.cpp and ollama read GGUF as it is: set engine"),

@@ -196,7 +196,11 @@ def test_notes_say_whose_layers_are_counted_and_where_positions_end() -> None:
     assert "transformers' operations" in notes("gpt2", framework="litgpt")
     assert "transformers' operations" not in notes("meta-llama/Llama-2-7b-hf", framework="litgpt", method="lora")
     assert "beyond the model's own 1,024 positions" in notes("gpt2", sequence_length=1025)
+    assert "its table of positions ends there: the run fails" in notes("gpt2", sequence_length=1025)
     assert "beyond" not in notes("gpt2", sequence_length=1024)
+    turned = notes("meta-llama/Llama-2-7b-hf", sequence_length=4097)
+    assert "beyond the model's own 4,096 positions" in turned
+    assert "table of positions" not in turned
 
 
 def test_states_of_8_bit_optimizers_are_not_said_to_be_fp32() -> None:

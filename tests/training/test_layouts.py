@@ -40,6 +40,16 @@ def test_what_cannot_run_is_refused_with_what_can(num_gpus: int, settings: dict[
         answer(num_gpus=num_gpus, **settings)
 
 
+def test_a_sequence_that_ranks_cannot_share_equally_is_refused() -> None:
+    """Megatron-LM core 0.14 tensor_parallel/mappings.py _split_along_first_dim asserts that they can."""
+    asked = {"model": "gpt2", "task": "train", "num_gpus": 2}
+    cut = {"framework": "megatron", "tensor_parallel_size": 2, "sequence_parallel": True}
+    assert estimate({**asked, "train": {**cut, "sequence_length": 512}}).quantities
+    with pytest.raises(ScenarioError, match="into 2 equal pieces: expected a multiple, such as 512, got 513"):
+        estimate({**asked, "train": {**cut, "sequence_length": 513}})
+    assert estimate({**asked, "train": {**cut, "sequence_parallel": False, "sequence_length": 513}}).quantities
+
+
 def test_experts_are_divided_over_ranks_and_not_more() -> None:
     with pytest.raises(ScenarioError, match=r"3 does not divide 8 experts over 12 ranks; expected 1, 2, 4$"):
         answer(MIXTRAL, 12, expert_parallel_size=3)

@@ -142,7 +142,7 @@ class Fraction(Decimal):
             if low and (value < 1 if self.below_one else value <= 1):
                 return float(value)
         expected = f"a number {'>' if self.above_zero else '≥'} 0 and {'<' if self.below_one else '≤'} 1"
-        if isinstance(value, int | float) and not isinstance(value, bool) and 1 < value < 100:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 10 <= value < 100:
             raise ScenarioError(path, f"expected {expected}, got {shown(value)}: did you mean {value / 100:g}?")
         raise refusal(path, expected, value)
 

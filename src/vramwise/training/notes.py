@@ -9,6 +9,7 @@ from vramwise.errors import clipped
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, names_a_version
 from vramwise.hardware import Gpu
+from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.compiled import compiles_layers
@@ -65,7 +66,9 @@ def notes_of(
     sequence = train.sequence_length
     longest = model.config.size("max_position_embeddings", default=sequence)
     if sequence > longest:
-        notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions")
+        rows = rows_of_positions(model)
+        why = "" if rows is None or sequence <= rows else ", and its table of positions ends there: the run fails"
+        notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions{why}")
     if train.compile:
         loss = "and the loss as one kernel" if is_compiled(train) else "the loss is not"
         fused = "pointwise operations of a layer are taken as fused"

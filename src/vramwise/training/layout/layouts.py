@@ -34,6 +34,14 @@ def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None
     if cp > 1 and sequence % cp:
         _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
                 _valid(scenario, lambda n: sequence % n == 0, most=sequence), scenario.num_gpus)  # fmt: skip
+    pieces = train.tensor_parallel_size * cp
+    if train.sequence_parallel and sequence % pieces:
+        # Megatron-LM core 0.14 tensor_parallel/mappings.py _split_along_first_dim: divisible by the ranks
+        raise ScenarioError(
+            "train.sequence_length",
+            f"sequence_parallel cuts a sequence into {pieces:,} equal pieces: expected a multiple, such as "
+            f"{max(1, sequence // pieces) * pieces:,}, got {sequence:,}",
+        )
     heads = model.config.size("num_attention_heads", default=0)
     if cp > 1 and scenario.train.context_parallel_kind == "ulysses" and heads % cp:
         _refuse("context_parallel_size", f"{cp} does not divide {heads} attention heads, which Ulysses shares out",
