@@ -68,7 +68,7 @@ def test_a_name_has_at_most_one_default() -> None:
         ("gpt-oss:120b", "openai/gpt-oss-120b", "BF16"),
         ("phi4", "microsoft/phi-4", "Q4_K_M"),
         ("qwen2.5", "Qwen/Qwen2.5-7B-Instruct", "Q4_K_M"),
-        ("qwen2.5-coder:14b", "Qwen/Qwen2.5-14B-Instruct", "Q4_K_M"),
+        ("qwen2.5-coder:14b", "Qwen/Qwen2.5-Coder-14B-Instruct", "Q4_K_M"),
         ("qwen2.5vl", "Qwen/Qwen2.5-VL-7B-Instruct", "Q4_K_M"),
         ("gemma2", "google/gemma-2-9b-it", "Q4_0"),
         ("codellama", "codellama/CodeLlama-7b-hf", "Q4_0"),
@@ -100,7 +100,7 @@ def test_what_the_table_does_not_know_is_never_another_model(named: str, said: s
 def test_the_answer_says_what_was_taken_and_what_the_library_prints() -> None:
     note = library_model("qwen2.5-coder:14b").note
     assert note == (
-        "ollama's qwen2.5-coder:14b is taken as Qwen/Qwen2.5-14B-Instruct, Q4_K_M (its library prints 9 GB)"
+        "ollama's qwen2.5-coder:14b is taken as Qwen/Qwen2.5-Coder-14B-Instruct, Q4_K_M (its library prints 9 GB)"
     )
     launch = read_command(["ollama", "run", "gpt-oss:20b"])
     result = estimate(launch.scenario)
