@@ -140,7 +140,7 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
             if told is not None:
                 return {"kind": kind, "report": told}
     if kind_of_tool is COMMAND:
-        return {**_config(path, body), "kind": "command"}
+        return _command(path, body)
     expected = (
         "an engine's log, an out-of-memory message, a memory snapshot, a profiler trace, a command line, a tool's "
         "configuration, a scenario, a config.json or a GGUF file"
@@ -171,6 +171,15 @@ def _config(path: str, body: Body) -> dict[str, Any]:
     from vramwise.interop.files.launches import read_files
 
     return {"kind": "config", "programs": [_program(one.name, one.launch, body) for one in read_files([path])]}
+
+
+def _command(path: str, body: Body) -> dict[str, Any]:
+    """What the programs would be that a pasted command line starts."""
+    try:
+        return {**_config(path, body), "kind": "command"}
+    except SourceError as problem:
+        where = "give the file itself, or ask vramwise estimate -- COMMAND where it lies"
+        raise SourceError(f"the command names a file that is not here: {where} ({problem})") from None
 
 
 def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:
