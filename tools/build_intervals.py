@@ -50,8 +50,9 @@ MOST_BELOW = 0.99  # of a positive size
 NAMED = ("torch named", "version named", "no version named")
 STATED = ("in full", "mostly", "partly")
 TRAINING = (
-    *(f"training allocated, {layout}, {stated}" for layout in ("plain", "involved") for stated in STATED),
-    *(f"training kept, {how}, {named}" for how in ("replayed", "by ratio") for named in NAMED),
+    *(f"training allocated, plain, {stated}" for stated in STATED),
+    *(f"training allocated, involved, {named}" for named in NAMED),
+    *(f"training kept, {layout}, {named}" for layout in ("plain", "involved") for named in NAMED),
 )
 KINDS: dict[str, tuple[str, ...]] = {
     **{cell: ("training", cell.split(", ")[0], ", ".join(cell.split(", ")[:2]), cell) for cell in TRAINING},

@@ -208,7 +208,7 @@ def first_quantities(
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
     active = _active(job, rank, moments, bare, awaited(exchanged, job.train))
     process = counters.kept_with_errors(
-        "process by ratio", counters.plus(by_ratio, *outside), kinds.by_ratio, certain + _least(outside)
+        "process by ratio", counters.plus(by_ratio, *outside), kinds.kept, certain + _least(outside)
     )
     needed = counters.no_less(counters.plus(allocated, *outside), certain + _least(outside))
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
@@ -327,7 +327,7 @@ class _Late:
         allocated = ready["peak_allocated"]
         slack = None if play is None else reserved.slack_of(play, self.job.gpu)
         learned_here = slack is not None and slack.low < slack.high
-        kind = counted.kinds.kept(is_replayed=slack is not None)
+        kind = counted.kinds.kept
 
         @cache
         def kept() -> Quantity:
