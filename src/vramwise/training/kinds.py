@@ -34,7 +34,7 @@ def kinds_of_estimate(job: Job, placement: Placement) -> Kinds:
     if stated(train, "torch") is not None:
         named = "torch named"
     else:
-        named = "version named" if names_a_version(train) else "no version named"
+        named = "version named" if _names_a_version(train) else "no version named"
     involved = is_involved(train, placement, job.model)
     layout = "involved" if involved else "plain"
     grade = named if involved else _GRADES[min(open_points(job), len(_GRADES) - 1)]
@@ -57,8 +57,12 @@ def open_points(job: Job) -> int:
     longest; and what decides activations and states."""
     given, train = job.scenario.train.explicit, job.train
     points = [
-        names_a_version(train),
+        _names_a_version(train),
         not lengths_differ(train) or has_spread(train.sample_lengths),
         {"attention", "optimizer"} <= given and ("checkpointing" in given or "recompute" in given),
     ]
     return points.count(False)
+
+
+def _names_a_version(train: ResolvedTrain) -> bool:
+    return bool(train.framework_version) and names_a_version(train)
