@@ -438,3 +438,12 @@ def test_a_saved_search_of_something_else_is_one_clear_line(tmp_path):
     file.write_text(json.dumps({**table, "vramwise": "0"}))
     with pytest.raises(UsageError, match="another version"):
         plan(SMALL, KEPT, save=str(file))
+
+
+def test_nothing_is_on_the_host_where_nothing_may_be():
+    """llama.cpp would put most of 405 billion parameters there, and says so; a smaller model is whole on the card."""
+    large = Scenario.from_dict({"model": "llama-3.1-405b", "task": "serve", "gpu": "rtx-3060-12gb"})
+    assert any("llama.cpp" in option.words for option in plan(large, Wishes("run")).options)
+    assert not any("llama.cpp" in option.words for option in plan(large, Wishes("run", offloads=False)).options)
+    small = large.replace(model="llama-3.1-8b")
+    assert any("llama.cpp" in option.words for option in plan(small, Wishes("run", offloads=False)).options)

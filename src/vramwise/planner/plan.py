@@ -108,7 +108,12 @@ def plan(
             fits = 0
             for one in combinations(start, answer, partial(_is_allowed, wishes), MOST_ESTIMATES, count, enough):
                 reached.append(one)
-                if one.fits and _is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
+                if (
+                    one.fits
+                    and _is_sure_enough(one, wishes)
+                    and _is_where_wished(one, wishes)
+                    and (pool is None or is_there(one, pool))
+                ):
                     option = _option_of(one, wishes, pools)
                     if pool is not None and option.load is not None and option.load.num_gpus > pool.count:
                         continue
@@ -216,6 +221,15 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
 
 def _is_sure_enough(option: Option | Reached, wishes: Wishes) -> bool:
     return wishes.risk is None or option.probability >= 1 - wishes.risk
+
+
+def _is_where_wished(one: Reached, wishes: Wishes) -> bool:
+    """Whether nothing is in host memory where nothing may be: llama.cpp puts there what the cards cannot hold."""
+    settings = one.result.scenario.get(one.scenario.task)
+    layers = settings.get("n_gpu_layers") if isinstance(settings, dict) else None
+    if wishes.offloads or not isinstance(settings, dict) or not isinstance(layers, int):
+        return True
+    return layers > described_model(one.scenario.model)[1].num_layers and not settings.get("n_cpu_moe")
 
 
 def _longest(option: Option) -> int:
