@@ -84,7 +84,11 @@ export function showQuestion(scenario, resolved, error) {
 
 function build(scenario, main, shape) {
   const model = combobox({ id: "model", label: t("question.model"), placeholder: t("question.model_hint"), find: findModels,
-    chosen: async (value) => setScenario(runBy(await taskOf(value), { ...state.scenario, model: value })) });
+    chosen: async (value) => {
+      const isTrained = ["train", "load"].includes(state.scenario.task); // by the same task whatever the model
+      const task = isTrained ? null : await taskOf(value);
+      setScenario(runBy(task, { ...state.scenario, model: value }));
+    } });
   const gpu = combobox({ id: "gpu", label: t("question.gpu"), placeholder: t("question.gpu_hint"), find: findCards,
     chosen: (value) => setScenario(withSettings(state.scenario, { gpu: value, gpu_total_bytes: null, ...engineOn(value) })) });
   const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
@@ -134,7 +138,7 @@ function engineOn(card) {
 
 /* A pipeline of images or videos is run by another task than a language model: the goal stays, the task follows. */
 function runBy(task, scenario) {
-  if (scenario.task === "train" || scenario.task === "load") return scenario;
+  if (task === null || scenario.task === "train" || scenario.task === "load") return scenario;
   if (task === "serve" && !(scenario.task === "generate" && madeOf(resolvedNow))) return scenario;
   const { serve, generate, ...rest } = scenario;
   const kept = task === "generate" ? generate : serve;
