@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch._functorch.aot_autograd  # noqa: F401
+import torch._functorch.aot_autograd
 import torch._inductor.decomposition  # noqa: F401
 import transformers.trainer  # noqa: F401
 

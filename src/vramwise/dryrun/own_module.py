@@ -18,7 +18,7 @@ from vramwise.measure.optimizing import optimizer_for
 from vramwise.measure.steps import CLIP_NORM
 
 if TYPE_CHECKING:
-    from vramwise.dryrun.script import Steps
+    from vramwise.dryrun.steps import Steps
 
 _TARGET: Final = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 _INPUT: Final = re.compile(r"((?P<name>[A-Za-z_]\w*)=)?(?P<dtype>[a-z]\w*)\[(?P<shape>[\d, ]*)\]")

@@ -77,7 +77,7 @@ class Unknown(float):
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _unknown
     __neg__ = __abs__ = __pow__ = __rpow__ = _unknown
 
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown  # type: ignore[assignment]
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _unknown
 
     def __round__(self, *_: object) -> Unknown:  # type: ignore[override]
         return self
