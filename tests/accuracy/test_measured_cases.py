@@ -15,21 +15,22 @@ from vramwise.scenario import Scenario
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "cases"
 COUNTS = {
-    "llamacpp.jsonl": (159, 477),
+    "diffusers.jsonl": (7, 9),
     "llamacpp-logs.jsonl": (49, 205),
-    "serving.jsonl": (162, 404),
-    "serving-threads.jsonl": (17, 41),
+    "llamacpp.jsonl": (159, 477),
     "serving-2026.jsonl": (49, 190),
-    "serving-vllm019.jsonl": (38, 292),
     "serving-logs.jsonl": (89, 378),
-    "training.jsonl": (435, 490),
+    "serving-threads.jsonl": (17, 41),
+    "serving-vllm019.jsonl": (38, 292),
+    "serving.jsonl": (162, 404),
+    "throughput.jsonl": (157, 157),
+    "training-2026.jsonl": (149, 301),
+    "training-fitcheck.jsonl": (35, 105),
     "training-fms.jsonl": (200, 332),
-    "training-unseen.jsonl": (47, 91),
     "training-frameworks.jsonl": (81, 81),
     "training-threads.jsonl": (86, 89),
-    "training-2026.jsonl": (149, 301),
-    "throughput.jsonl": (157, 157),
-    "diffusers.jsonl": (7, 9),
+    "training-unseen.jsonl": (47, 91),
+    "training.jsonl": (435, 490),
 }
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}
 
