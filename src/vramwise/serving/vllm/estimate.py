@@ -17,7 +17,7 @@ from vramwise.serving.common.versions import version_notes
 from vramwise.serving.vllm.activations import kept_bytes
 from vramwise.serving.vllm.asleep import asleep
 from vramwise.serving.vllm.budget import Budget, budgets_of, total_of
-from vramwise.serving.vllm.graphs import estimates_graphs, printed_graphs
+from vramwise.serving.vllm.graphs import FULL_GRAPHS_VERSION, estimates_graphs, printed_graphs
 from vramwise.serving.vllm.limits import (
     check_given_cache,
     least_card,
@@ -138,7 +138,7 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
         "activation_peak": around("activation_peak", peak, f"vLLM activation, {generation}", GIB),
         "non_torch": stretched("non_torch", interval(budget.non_torch), f"vLLM non-torch, {generation}", GIB / 50),
         "cuda_graph": Quantity.exact(0),
-        **{name: stretched(name, one, _graphs_cell(r), GIB / 50) for name, one in graphs.items()},
+        **{name: stretched(name, one, _graphs_cell(r, name), GIB / 50) for name, one in graphs.items()},
     }
 
 
@@ -148,8 +148,10 @@ def _weights_cell(r: Resolved) -> str:
     return f"vLLM weights, {'quantized' if is_quantized else '16 or 32 bit'}"
 
 
-def _graphs_cell(r: Resolved) -> str:
-    return f"vLLM graphs, {'since 0.17' if r.version >= (0, 17) else 'before 0.17'}"
+def _graphs_cell(r: Resolved, name: str) -> str:
+    if name == "cuda_graph_estimate":
+        return "vLLM graphs, estimate"
+    return f"vLLM graphs, {'since 0.11' if r.version >= FULL_GRAPHS_VERSION else 'before 0.11'}"
 
 
 def _freed(budget: Budget, printed: Quantity) -> list[str]:
