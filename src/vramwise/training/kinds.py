@@ -13,7 +13,7 @@ from vramwise.records import record
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.lengths import has_spread
-from vramwise.training.recipe.settings import lengths_differ, lengths_vary
+from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 
 IN_FULL, MOSTLY, PARTLY = "in full", "mostly", "partly"
@@ -53,12 +53,13 @@ def is_involved(train: ResolvedTrain, placement: Placement, model: Model) -> boo
 
 
 def open_points(job: Job) -> int:
-    """How many of these nobody stated: a version or month; how long rows are, where batches are padded to their
-    longest; and what decides activations and states."""
+    """How many of these nobody stated: a version or month; and what decides activations and states.
+
+    Lengths are none of them: the answer is for the longest, and where nobody says how long samples are it reaches down.
+    """
     given, train = job.scenario.train.explicit, job.train
     points = [
         _names_a_version(train),
-        not lengths_differ(train) or has_spread(train.sample_lengths),
         {"attention", "optimizer"} <= given and ("checkpointing" in given or "recompute" in given),
     ]
     return points.count(False)
