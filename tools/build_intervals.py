@@ -49,9 +49,8 @@ SPAN_THEIR_OWN = ("vLLM KV",)  # ends that both may be, of a first start and a l
 MOST_BELOW = 0.99  # of a positive size
 
 NAMED = ("torch named", "version named", "no version named")
-STATED = ("in full", "mostly", "partly")
 TRAINING = (
-    *(f"training allocated, plain, {stated}" for stated in STATED),
+    *(f"training allocated, plain, {named}" for named in NAMED[1:]),
     *(f"training allocated, involved, {named}" for named in NAMED),
     *(f"training kept, {layout}, {named}" for layout in ("plain", "involved") for named in NAMED),
 )

@@ -447,7 +447,7 @@ def test_a_file_that_is_nobodys_is_read_as_it_was(tmp_path, monkeypatch, capsys)
     assert main(["estimate", "--scenario", "a.yaml"]) == 4
     Path("Modelfile").write_text("PARAMETER a 1\n", encoding="utf-8")
     assert main(["estimate", "Modelfile"]) == 4
-    assert "unknown model" in capsys.readouterr().err
+    assert "holds no model, command line or configuration that is known here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("before", [(), ("--gpu", "l40s")])
@@ -477,7 +477,7 @@ def test_a_batch_of_images_has_samples_and_no_tokens(capsys):
 
 
 def test_where_no_hint_fits_the_planner_is_named_and_finds_more(capsys):
-    asked = ["qwen3-8b", "--task", "train", "--method", "lora", "--gpu", "4060"]
+    asked = ["qwen3-14b", "--task", "train", "--method", "lora", "--gpu", "4060"]
     screen = " ".join(estimate(capsys, *asked, code=3).split())
     assert "nor do the combinations that were tried; vramwise plan, asked the same, tries many more" in screen
     assert main(["plan", *asked]) == 0

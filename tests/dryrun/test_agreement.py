@@ -22,7 +22,6 @@ OPEN = {
     "EleutherAI/gpt-j-6b": {"forward"},
     # not found yet
     "google-bert/bert-base-uncased": {"first step"},
-    "bigscience/bloom-560m": {"backward: layers"},
 }
 """Moments in which the two are known to differ, by model, and why (docs/dry-run.md)."""
 

@@ -29,19 +29,20 @@ def _without(*keys: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("train", "grade"),
+    ("versions", "named"),
     [
-        (STATED, "in full"),
-        (_without("attention"), "mostly"),
-        (_without("framework_version"), "mostly"),
-        (_without("framework_version", "checkpointing"), "partly"),
-        ({**STATED, "framework": "transformers"}, "in full"),  # padded rows: the answer is for the longest
-        ({**STATED, "framework": "transformers", "packing": True}, "in full"),
-        ({**STATED, "framework": "transformers", "sample_lengths": {"fixed": 512}}, "in full"),
+        ("torch 2.8, transformers 4.56", "version named"),
+        ("transformers 4.56", "version named"),
+        (None, "no version named"),
     ],
 )
-def test_allocated_counts_what_nobody_stated(train, grade):
-    assert _cells(train)["peak_allocated"] == f"training allocated, plain, {grade}"
+def test_tensors_of_a_plain_run_go_by_the_versions_that_are_named(versions, named):
+    train = _without("framework_version") if versions is None else {**STATED, "framework_version": versions}
+    assert _cells(train)["peak_allocated"] == f"training allocated, plain, {named}"
+
+
+def test_saying_what_is_the_default_changes_no_interval():
+    assert _cells(_without("attention", "optimizer", "checkpointing")) == _cells(STATED)
 
 
 def test_what_is_involved_and_what_is_kept_go_by_versions():

@@ -16,7 +16,8 @@ from vramwise.sources.pipelines import pipelines
 
 HELP = "list models that are known by name"
 
-_QUANTIZED = re.compile(r"nvfp4|mxfp4|fp8|awq|gptq|bitsandbytes|int8|int4|pack-quantized")
+_QUANTIZED = re.compile(r"nvfp4|mxfp4|fp8|awq|gptq|bitsandbytes|int8|int4|(pack|float|int)-quantized")
+_COMPRESSED = {"pack-quantized": "int4", "float-quantized": "fp8", "int-quantized": "int8"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def context_and_weights(one: CatalogEntry) -> tuple[int | None, str]:
     weights = stated_dtype(one.hyperparameters) or ""
     if table := one.hyperparameters.get("quantization_config"):
         named = _QUANTIZED.search(json.dumps(table).lower())
-        weights = named.group().replace("pack-quantized", "int4") if named else "quantized"
+        weights = _COMPRESSED.get(named.group(), named.group()) if named else "other"
     return positions, weights
 
 

@@ -142,6 +142,16 @@ class Watcher:
                     for one in item:
                         if isinstance(one, self._tensor):
                             self._register(one, operation, args, backward)
+        if operation == "_softmax_backward_data":  # on CUDA it first makes grad * output (native/cuda/SoftMax.cu)
+            self._passing(args[0], operation, backward)
+
+    def _passing(self, like: Any, operation: str, backward: bool) -> None:
+        """What an operation takes beside its results, as large as one of its inputs, and gives back when it ends."""
+        if not isinstance(like, self._fake) or like.fake_device.type != "cuda":
+            return
+        life = self._life(like.numel() * like.element_size(), operation, backward, "")
+        self.log.take(life)
+        self.log.say(FREE, life.number)
 
     def _register(self, tensor: Any, operation: str, args: Any, backward: bool) -> None:
         if not isinstance(tensor, self._fake) or tensor.fake_device.type != "cuda":

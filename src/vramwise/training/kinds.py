@@ -1,8 +1,8 @@
 """How the table of intervals tells estimates of training apart (`vramwise.intervals`, tools/build_intervals.py).
 
 *Involved* is what hangs on compilers, on several streams, on where experts send their tokens, or on lengths that nobody
-stated; it and whatever the allocator and the process hold go by the versions that are named. Tensors of a *plain* run
-follow from its settings, so there it counts how many of those that matter nobody stated.
+stated; the tensors of a *plain* run follow from its settings, and any version tells them. All go by the versions that
+are named.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 
-IN_FULL, MOSTLY, PARTLY = "in full", "mostly", "partly"
-_GRADES = (IN_FULL, MOSTLY, PARTLY)
-
 
 @record
 class Kinds:
@@ -29,16 +26,15 @@ class Kinds:
 
 
 def kinds_of_estimate(job: Job, placement: Placement) -> Kinds:
-    """The cells of this job's counters on a rank; what is stated more fully lies in a cell of closer misses."""
+    """The cells of this job's counters on a rank; what is named more closely lies in a cell of closer misses."""
     train = job.train
     if stated(train, "torch") is not None:
         named = "torch named"
     else:
         named = "version named" if _names_a_version(train) else "no version named"
-    involved = is_involved(train, placement, job.model)
-    layout = "involved" if involved else "plain"
-    grade = named if involved else _GRADES[min(open_points(job), len(_GRADES) - 1)]
-    return Kinds(f"training allocated, {layout}, {grade}", f"training kept, {layout}, {named}")
+    layout = "involved" if is_involved(train, placement, job.model) else "plain"
+    tensors = named if layout == "involved" else named.replace("torch", "version")
+    return Kinds(f"training allocated, {layout}, {tensors}", f"training kept, {layout}, {named}")
 
 
 def is_involved(train: ResolvedTrain, placement: Placement, model: Model) -> bool:
@@ -50,19 +46,6 @@ def is_involved(train: ResolvedTrain, placement: Placement, model: Model) -> boo
         or train.offload_params != "none" or train.offload_optimizer != "none" or train.offload_activations != "none"
         or (lengths_vary(train) and not has_spread(train.sample_lengths))
     )  # fmt: skip
-
-
-def open_points(job: Job) -> int:
-    """How many of these nobody stated: a version or month; and what decides activations and states.
-
-    Lengths are none of them: the answer is for the longest, and where nobody says how long samples are it reaches down.
-    """
-    given, train = job.scenario.train.explicit, job.train
-    points = [
-        _names_a_version(train),
-        {"attention", "optimizer"} <= given and ("checkpointing" in given or "recompute" in given),
-    ]
-    return points.count(False)
 
 
 def _names_a_version(train: ResolvedTrain) -> bool:

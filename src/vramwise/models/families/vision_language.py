@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.errors import nearest
 from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
@@ -21,7 +22,9 @@ def tower_config(c: Config, a: Assembly) -> Config:
     given = c.table(a.config) or Config(dict(a.absent_tower), c.model_id)
     kind = a.tower_type if a.own_tower else given.model_type or a.tower_type
     if kind not in TOWERS:
-        raise c.error(f"{a.config}: model_type {kind} is not described yet; described are {', '.join(TOWERS)}")
+        near = nearest(kind, TOWERS, 5)
+        meant = f"; did you mean {', '.join(near)}?" if near else f"; {len(TOWERS)} others are"
+        raise c.error(f"{a.config}: model_type {kind} is not described yet{meant}")
     return Config({**given.filled(DEFAULTS[kind]).values, "model_type": kind}, c.model_id)
 
 
