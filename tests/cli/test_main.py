@@ -97,7 +97,7 @@ def test_a_wrong_call_is_one_line_and_exit_2(arguments, message, capsys):
         (SourceError("gone"), 4, "vramwise: gone\n"),
         (VramwiseError("two\nlines"), 1, "vramwise: two lines\n"),
         (OSError(28, "No space left on device"), 1, "vramwise: No space left on device\n"),
-        (PermissionError(13, "Permission denied", "out.txt"), 1, "vramwise: out.txt: Permission denied\n"),
+        (PermissionError(13, "Permission denied", "out.txt"), 4, "vramwise: out.txt: Permission denied\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 1, ""),
         (

@@ -53,7 +53,7 @@ def test_the_overview_of_a_known_type_tells_the_files_on_disk(folder, capsys):
     with_weights(folder)
     assert main(["estimate", str(folder)]) == 0
     screen = " ".join(capsys.readouterr().out.split())
-    assert "on disk: 1,048,576 values in 1 tensors (BF16), 0.00 GiB, says" in screen
+    assert "on disk: 1,048,576 values in 1 tensor (BF16), 0.00 GiB, says" in screen
     assert main(["estimate", str(folder), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
     assert (files["on_disk"]["num_values"], files["on_disk"]["bytes"]) == (2**20, 2**21)

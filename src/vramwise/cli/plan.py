@@ -35,7 +35,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.brief = (
         {
             **JOB,
-            "the plan": ("--goal", "--rank", "--risk", "--no-offload", "--inventory", "--tokens"),
+            "the plan": ("--goal", "--rank", "--risk", "--no-offload", "--inventory"),
             "answers": ("--option", "--export", "--json"),
         },
         (
