@@ -11,6 +11,9 @@ DEFAULTS = (
             "torchtune 0.6.1 recipes/lora_finetune_single_device.py: adapters are made under the recipe's dtype"),
     Default("method=full gpus=1 type=llama vocabulary>=128000", "optimizer", "paged-adamw-8bit",
             "torchtune 0.6.1 recipes/configs/llama3*/*_full_single_device.yaml: PagedAdamW8bit"),
+    Default("method=full gpus=1 type=llama|mistral|phi3|qwen2 parameters>=1e9", "optimizer", "paged-adamw",
+            "torchtune 0.6.1 recipes/configs/{code_llama2,llama2,mistral,phi3,phi4}/*_full_low_memory.yaml and "
+            "qwen2*/*_full_single_device.yaml: PagedAdamW"),
     Default("", "optimizer_impl", "fused", "torchtune 0.6.1 recipes/configs: AdamW with fused: True"),
     Default("method=full gpus=1 open:optimizer gradient_accumulation_steps=1 parameters>=1e9",
             "gradient_release", "true",

@@ -14,7 +14,6 @@ from dataclasses import field
 
 from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
-from vramwise.interop.files.pasted_commands import pasted_commands
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -196,6 +195,10 @@ def kind_of(given: Given) -> Kind | None:
     is_modelfile = re.search(r"(?mi)^[ \t]*FROM[ \t]+\S", given.text) and "modelfile" in given.name.lower()
     if is_modelfile:
         return MODELFILE
+    if given.text.lstrip().startswith("{"):  # a config.json: what reads commands stays where it is
+        return None
+    from vramwise.interop.files.pasted_commands import pasted_commands
+
     return COMMAND if pasted_commands(given.text) is not None else None
 
 
