@@ -15,8 +15,15 @@ from vramwise.sources import catalog
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 WIDE_HEADS = {"text_config": {"head_dim": 128}}
 INDEXER = {"indexer_n_heads": 4, "indexer_kv_heads": 1, "indexer_head_dim": 64}
+DEEPSEEK_OCR = {
+    "use_mla": False, "hidden_size": 1280, "num_hidden_layers": 2, "num_attention_heads": 10, "intermediate_size": 6848,
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 2, "moe_intermediate_size": 896,
+    "first_k_dense_replace": 1, "vocab_size": 129280,
+}  # fmt: skip
 REQUIRED: dict[str, dict[str, Any]] = {
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "deepseek_ocr": {"language_config": DEEPSEEK_OCR},
+    "deepseekocr_2": {"language_config": DEEPSEEK_OCR},
     "dots_ocr": {
         "hidden_size": 1536,
         "intermediate_size": 8960,

@@ -179,7 +179,8 @@ def test_a_compiled_model_of_transformers_works_its_loss_out_inside() -> None:
     }  # fmt: skip
 
     def logits(**train: Any) -> int:
-        table = {"framework": "pytorch", "precision": "bf16", "sequence_length": 512, "compile": True, **train}
+        table = {"framework": "pytorch", "precision": "bf16", "sequence_length": 512, "compile": True,
+                 "keeps_outputs": False, **train}  # fmt: skip
         found = estimate({"model": config, "task": "train", "train": table})
         phase = next(phase for phase in found.phases if phase.name == "backward: head")
         return next(part.bytes for part in phase.components.children if part.name == "logits and loss")

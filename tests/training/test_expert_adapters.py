@@ -20,6 +20,7 @@ from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.adapters import adapters, peft_targets
 from vramwise.training.recipe.settings import execution
 
+UNTRAINED = frozenset({"kimi_k3", "bailing_moe_linear"})
 MIXTRAL = {
     "model_type": "mixtral", "hidden_size": 64, "intermediate_size": 224, "num_hidden_layers": 3,
     "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512, "num_local_experts": 4,
@@ -32,9 +33,9 @@ def trained_bytes(run: BlockRun) -> int:
 
 
 def with_experts(model_type: str) -> Model | None:
-    """A model whose blocks all run on text (Kimi K3's training is not described), where it has such experts."""
+    """A model whose blocks all run on text, where it has such experts and training it is described."""
     model = small_model(model_type)
-    runs = all(block.modality == "text" for block in model.blocks) and model_type != "kimi_k3"
+    runs = all(block.modality == "text" for block in model.blocks) and model_type not in UNTRAINED
     return model if runs and adapters(model, ("experts",), 8) else None
 
 

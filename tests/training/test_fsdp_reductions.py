@@ -32,7 +32,8 @@ def moments(
     framework: str, model: dict[str, Any] | str = TINY, gpus: int = 8, **train: Any
 ) -> dict[str, dict[str, int]]:
     settings = {"framework": framework, "fsdp": "full-shard", "checkpointing": "full", "loss": "standard",
-                "sequence_length": 8, "precision": "bf16-mixed", "optimizer_impl": "foreach", **train}  # fmt: skip
+                "sequence_length": 8, "precision": "bf16-mixed", "optimizer_impl": "foreach", "keeps_outputs": False,
+                **train}  # fmt: skip
     found = resolve(model) if isinstance(model, str) else None
     described = describe(model) if isinstance(model, dict) else describe(found.config, found.id)  # type: ignore[union-attr]
     scenario = Scenario.from_dict({"model": "tiny", "task": "train", "num_gpus": gpus, "train": settings})

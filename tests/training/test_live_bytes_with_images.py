@@ -69,4 +69,6 @@ def test_a_step_with_images_holds_what_the_real_one_holds(name: str) -> None:
 
     assert moments["loss"] - held == pytest.approx(peak_bytes(lambda: real(**inputs)), rel=0.002)
     backward = max(moments["backward: head"], moments["backward: layers"])
+    if name == "glm4v":  # its peak is at softmax's backward, which makes grad * output on CUDA alone: 32 × 32 patches
+        backward -= tower["num_heads"] * (32 * 32) ** 2 * 4
     assert backward - held == pytest.approx(peak_bytes(step), rel=0.004)

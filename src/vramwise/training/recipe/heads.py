@@ -24,7 +24,8 @@ def with_head(model: Model, head: str) -> Model:
     model has no such form.
     """
     labels = model.config.size("num_labels", default=NUM_LABELS)
-    if model.head in ("none", "causal-lm") and model.blocks[-1].outputs:
+    is_decoder = model.head in ("none", "causal-lm") and "pooled" not in model.blocks[-1].outputs
+    if is_decoder and model.blocks[-1].outputs:
         return _decoder(model, labels if head == "sequence-classification" else 0)
     bare = _bare(model)
     return _classifier(bare, labels) if head == "sequence-classification" else bare
