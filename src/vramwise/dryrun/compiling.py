@@ -147,10 +147,10 @@ def _fused(graph: Any) -> set[Any]:
     """Nodes that make no tensor of their own: pointwise, and read by pointwise operations and reductions alone."""
     found: set[Any] = set()
     for node in reversed(graph.nodes):
-        if _is_pointwise(node) and all(user in found or _takes_in(user) for user in node.users) and node.users:
+        if not (_is_pointwise(node) or _is_view(node)):  # a view of a tensor that is there is there anyway
+            continue
+        if node.users and all(user in found or _takes_in(user) for user in node.users):
             found.add(node)
-        elif _is_view(node) and node.users and all(user in found or _takes_in(user) for user in node.users):
-            found.add(node)  # of one that is there it is there anyway
     return found
 
 

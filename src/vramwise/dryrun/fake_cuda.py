@@ -18,6 +18,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import platform
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,6 +131,17 @@ _named: list[tuple[str, Any]] = []
 
 def _no_kernel(*_: Any, **__: Any) -> Any:
     raise VramwiseError("a fake tensor reached a kernel")
+
+
+def holders(function: Any, within: str = "") -> list[tuple[Any, str]]:
+    """Modules that have taken a function over, and the names by which they call it; `within`: how modules' begin."""
+    return [
+        (module, name)
+        for path, module in list(sys.modules.items())
+        if module is not None and path.startswith(within)
+        for name, value in list(getattr(module, "__dict__", {}).items())
+        if value is function
+    ]
 
 
 @contextmanager

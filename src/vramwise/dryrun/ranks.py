@@ -8,11 +8,11 @@ is not.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vramwise.dryrun.fake_cuda import holders
 from vramwise.dryrun.tracer import Watcher
 from vramwise.measure.libraries import library
 
@@ -102,14 +102,13 @@ def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
         (data_parallel, "_pre_forward", hooked),
         (dist.Logger, "set_runtime_stats_and_log", nothing),  # wants a timer of the card
         (dist, "_verify_params_across_processes", nothing),  # reads sizes that came from the others
-        *((owner, name, value) for name, value in answers.items() for owner in _that_have(getattr(c10d, name))),
+        *(
+            (owner, name, value)  # device_mesh calls init_process_group by a name of its own
+            for name, value in answers.items()
+            for owner, held in holders(getattr(c10d, name), "torch.distributed")
+            if held == name
+        ),
     ]
-
-
-def _that_have(function: Any) -> list[Any]:
-    """Modules that call a function by a name of their own, as device_mesh calls init_process_group."""
-    every = [module for name, module in list(sys.modules.items()) if name.startswith("torch.distributed")]
-    return [module for module in every if vars(module).get(function.__name__) is function]
 
 
 _OF_REAL_GROUPS: Final = frozenset({"backend", "timeout", "pg_options", "device_id", "use_local_synchronization"})

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable
 from typing import Any
 
+from vramwise.dryrun.fake_cuda import holders
 from vramwise.measure.libraries import is_installed, library
 
 
@@ -35,7 +34,7 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
         return _moved(held[key], map_location)
 
     found: list[tuple[Any, str, Any]] = [(torch, "save", saved), (torch, "load", loaded)]
-    found += [(owner, name, saved) for owner, name in _also(write)] + [(o, n, loaded) for o, n in _also(read)]
+    found += [(owner, name, saved) for owner, name in holders(write)] + [(o, n, loaded) for o, n in holders(read)]
     if is_installed("safetensors"):
         module = library("safetensors.torch")
         save_file = module.save_file
@@ -43,18 +42,8 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
         def filed(tensors: Any, filename: Any, *_: Any, **__: Any) -> None:
             saved(dict(tensors), filename)
 
-        found += [(module, "save_file", filed), *((owner, name, filed) for owner, name in _also(save_file))]
+        found += [(module, "save_file", filed), *((owner, name, filed) for owner, name in holders(save_file))]
     return found
-
-
-def _also(function: Callable[..., Any]) -> list[tuple[Any, str]]:
-    """Modules that have taken a function over by name."""
-    return [
-        (module, name)
-        for module in [m for m in list(sys.modules.values()) if m is not None]
-        for name, value in list(getattr(module, "__dict__", {}).items())
-        if value is function
-    ]
 
 
 def _on_cpu(obj: Any) -> Any:

@@ -226,8 +226,10 @@ def _is_sure_enough(option: Option | Reached, wishes: Wishes) -> bool:
 def _is_where_wished(one: Reached, wishes: Wishes) -> bool:
     """Whether nothing is in host memory where nothing may be: llama.cpp puts there what the cards cannot hold."""
     settings = one.result.scenario.get(one.scenario.task)
-    layers = settings.get("n_gpu_layers") if isinstance(settings, dict) else None
-    if wishes.offloads or not isinstance(settings, dict) or not isinstance(layers, int):
+    if wishes.offloads or not isinstance(settings, dict):
+        return True
+    layers = settings.get("n_gpu_layers")
+    if not isinstance(layers, int):
         return True
     return layers > described_model(one.scenario.model)[1].num_layers and not settings.get("n_cpu_moe")
 

@@ -13,6 +13,7 @@ _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer tempora
 _OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
 _SHARED = _STATES | {"optimizer temporaries"}
 _FLOW = frozenset({"activations", "logits and loss"})
+_CHECKPOINTED: dict[str, object] = {"checkpointing": "full", "recompute": ()}
 _LOSSES_WITH_LOGITS = frozenset({"standard", "fused", "chunked"})
 _MOST_GPUS = 512
 _METHODS = {
@@ -50,17 +51,16 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
 
 def training_combinations(asked: Asked) -> Iterator[Change]:
     """Several changes at once that people make together, mildest first, for where no single one is enough."""
-    train, flow = asked.scenario.train, {"checkpointing": "full", "recompute": ()}
     yield from _leaner_steps(asked)
     share = _sharding(asked) if _divides_layers(asked) else {}
     shared = f", {_named(share)}" if share and not _is_sharded(asked) else ""
-    least = {**flow, "micro_batch_size": 1, "loss": "fused-linear"}
+    least = {**_CHECKPOINTED, "micro_batch_size": 1, "loss": "fused-linear"}
     if shared:
-        yield Change(f"checkpointing full{shared}", {**flow, **share}, "slower steps", Cost.TIME)
-    for method, _ in _METHODS.get(train.method, ()):
+        yield Change(f"checkpointing full{shared}", {**_CHECKPOINTED, **share}, "slower steps", Cost.TIME)
+    for method, _ in _METHODS.get(asked.scenario.train.method, ()):
         values = _with_method(method) | share
         words = f"method {method}, checkpointing full{shared}"
-        yield Change(words, {**values, **flow}, "adapters; slower steps", Cost.ANOTHER_METHOD)
+        yield Change(words, {**values, **_CHECKPOINTED}, "adapters; slower steps", Cost.ANOTHER_METHOD)
         if method == "qlora":
             words += ", micro_batch_size 1, loss fused-linear"
             yield Change(words, {**values, **least}, "adapters; slower steps; Liger", Cost.ANOTHER_METHOD)
@@ -72,7 +72,7 @@ def _leaner_steps(asked: Asked) -> Iterator[Change]:
     settings, flow = asked.settings, _touched(asked, None)
     parts: list[tuple[str, dict[str, object], str]] = []
     if settings.get("checkpointing") != "full":
-        parts.append(("checkpointing full", {"checkpointing": "full", "recompute": ()}, "slower steps"))
+        parts.append(("checkpointing full", _CHECKPOINTED, "slower steps"))
     if settings.get("loss") in _LOSSES_WITH_LOGITS:
         parts.append(("loss fused-linear", {"loss": "fused-linear"}, "Liger or cut cross-entropy"))
     if asked.scenario.train.micro_batch_size > 1:
@@ -156,7 +156,7 @@ def _of_activations(asked: Asked) -> Iterator[Change]:
         yield Change(words, {"loss": "fused-linear"}, cost, Cost.A_PACKAGE, flow)
     if settings.get("checkpointing") != "full":
         words, cost = "checkpointing full", "about 30 % more compute"
-        yield Change(words, {"checkpointing": "full", "recompute": ()}, cost, Cost.TIME, flow)
+        yield Change(words, _CHECKPOINTED, cost, Cost.TIME, flow)
     batch = asked.scenario.train.micro_batch_size
     if batch > 1:
         most = asked.at_least("max_batch") if asked.is_short else None
@@ -234,12 +234,11 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
         return
     shared, rest, usable = parts
     is_checkpointed = asked.scenario.train.checkpointing == "full"
-    least = rest - (0 if is_checkpointed else _touched_by_checkpointing(asked))
-    flow: dict[str, object] = {"checkpointing": "full", "recompute": ()}
+    least = rest - (0 if is_checkpointed else _touched(asked, _FLOW) or 0)
     present = asked.scenario.num_gpus
     fewest = _fewest_gpus(2 * present, shared, least, usable)
     tried: list[tuple[int, dict[str, object]]] = [
-        (fewest * times, {} if is_checkpointed else flow) for times in (1, 2, 4)
+        (fewest * times, {} if is_checkpointed else _CHECKPOINTED) for times in (1, 2, 4)
     ]
     if not is_checkpointed:
         tried.append((_fewest_gpus(2 * present, shared, rest, usable), {}))
@@ -269,16 +268,11 @@ def _on_more_gpus(asked: Asked, many: int, more: dict[str, object], words: str, 
 
 def _shares(asked: Asked) -> tuple[int, int, int] | None:
     """Bytes of the states that more GPUs would share, of the rest at the peak, and of a card; None where none may."""
-    peak, usable = asked.peak, asked.usable
+    peak, usable, shared = asked.peak, asked.usable, _touched(asked, _SHARED)
     if _framework(asked).sharding.shares == "nothing" or peak is None or usable is None or not asked.is_short:
         return None
-    shared = sum(child.bytes for child in peak.children if child.name in _SHARED)
-    rest = sum(child.bytes for child in peak.children if child.name not in _SHARED)
-    return shared * (asked.scenario.num_gpus if _is_sharded(asked) else 1), rest, usable
-
-
-def _touched_by_checkpointing(asked: Asked) -> int:
-    return sum(child.bytes for child in asked.peak.children if child.name in _FLOW) if asked.peak else 0
+    assert shared is not None
+    return shared * (asked.scenario.num_gpus if _is_sharded(asked) else 1), peak.bytes - shared, usable
 
 
 def _fewest_gpus(count: int, shared: int, rest: int, usable: int) -> int:

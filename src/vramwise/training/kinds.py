@@ -28,13 +28,11 @@ class Kinds:
 def kinds_of_estimate(job: Job, placement: Placement) -> Kinds:
     """The cells of this job's counters on a rank; what is named more closely lies in a cell of closer misses."""
     train = job.train
-    if stated(train, "torch") is not None:
-        named = "torch named"
-    else:
-        named = "version named" if _names_a_version(train) else "no version named"
-    layout = "involved" if is_involved(train, placement, job.model) else "plain"
-    tensors = named if layout == "involved" else named.replace("torch", "version")
-    return Kinds(f"training allocated, {layout}, {tensors}", f"training kept, {layout}, {named}")
+    any_version = "version named" if _names_a_version(train) else "no version named"
+    closest = "torch named" if stated(train, "torch") is not None else any_version
+    if is_involved(train, placement, job.model):
+        return Kinds(f"training allocated, involved, {closest}", f"training kept, involved, {closest}")
+    return Kinds(f"training allocated, plain, {any_version}", f"training kept, plain, {closest}")
 
 
 def is_involved(train: ResolvedTrain, placement: Placement, model: Model) -> bool:

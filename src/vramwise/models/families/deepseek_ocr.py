@@ -61,13 +61,12 @@ def clip_blocks(c: Config) -> tuple[Block, ...]:
 
 
 def qwen_blocks(c: Config) -> tuple[Block, ...]:
-    """The layers and the last norm of Qwen2 0.5B over patches and queries, of which images make either 144 or 256."""
-    embedding, *layers, last = language_model(Config(_QWEN, c.model_id), under("model.qwen2_model.model"))
+    """The layers and the last norm of Qwen2 0.5B over patches, in the place of an embedding, and 144 or 256 queries."""
+    _, *layers, last = language_model(Config(_QWEN, c.model_id), under("model.qwen2_model.model"))
     b = BlockBuilder("model.qwen2_model", part="vision", modality="image")
     queries = [b.parameter(name, "weight", (count, 896)) for name, count in _QUERIES]
     norm = [parameter for parameter in last.parameters if parameter.part == "norm"]
     b.op(Undescribed(name="queries behind patches"), "", [], [], [*queries, *norm])
-    del embedding  # patches take its place
     return (b.build(), *(replace(layer, modality="image", layer=None, caches=()) for layer in layers))
 
 

@@ -194,12 +194,17 @@ class PairsTurned(Operation):
     __slots__ = ()
 
 
+def quarter_turned(tape: Tape, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs side by side as (−imaginary, real), and the real and imaginary halves that they came from."""
+    pairs = tape.reshape(x, *x.shape[:-1], whole(x.shape[-1]) // 2, 2)
+    real, imaginary = tape.select(pairs, -1), tape.select(pairs, -1)
+    return tape.reshape(tape.stack([tape.scale(imaginary, "neg"), real]), *x.shape), real, imaginary
+
+
 @lowering(PairsTurned)
 def pairs_turned(run: Lowering, op: PairsTurned, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    tape, half = run.tape, whole(x.shape[-1]) // 2
-    pairs = tape.reshape(x, *x.shape[:-1], half, 2)
-    real, imaginary = tape.select(pairs, -1), tape.select(pairs, -1)
-    turned = tape.reshape(tape.stack([tape.scale(imaginary, "neg"), real]), *x.shape)
+    tape = run.tape
+    turned, *_ = quarter_turned(tape, x)
     cos, sin = (tape.unsqueeze(table, 1) for table in (cos, sin))
     first = tape.mul(tape.to(x, "fp32"), cos)
     second = tape.mul(tape.to(turned, "fp32"), sin)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.latents import whole
+from vramwise.models.operations.latents import quarter_turned, whole
 from vramwise.records import record
 
 
@@ -106,10 +106,8 @@ class PairsTurnedWhole(Operation):
 
 @lowering(PairsTurnedWhole)
 def pairs_turned_whole(run: Lowering, op: PairsTurnedWhole, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    tape, half = run.tape, whole(x.shape[-1]) // 2
-    pairs = tape.reshape(x, *x.shape[:-1], half, 2)
-    real, imaginary = tape.select(pairs, -1), tape.select(pairs, -1)
-    turned = tape.reshape(tape.stack([tape.scale(imaginary, "neg"), real]), *x.shape)
+    tape = run.tape
+    turned, real, imaginary = quarter_turned(tape, x)
     first = tape.mul(tape.to(x, "fp32"), cos)
     out = tape.to(tape.add(first, tape.mul(tape.to(turned, "fp32"), sin)), x.dtype)
     tape.record("locals", [x, turned, real, imaginary], [])

@@ -53,6 +53,15 @@ def constant(engine: str, name: str, version: tuple[int, ...]) -> Constant:
     raise KeyError(f"{engine} {name} {version}")
 
 
+def gib_node(name: str, value: Constant, inputs: dict[str, int], here: Learned | None = None) -> Node:
+    """A constant in GiB as a term, or what this site learned of it."""
+    if here is not None:
+        low, expected, high = (round(end) for end in here.ends)
+        return Node(name, expected, "calibrated", low, high, here.said, inputs, here.source)
+    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
+    return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
+
+
 def learned_bytes(
     term: str, shipped: Constant, gpu: Gpu | None, engine: str, version: str | None, ranks: int = 1
 ) -> Learned | None:  # fmt: skip

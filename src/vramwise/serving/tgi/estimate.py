@@ -22,7 +22,7 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
-from vramwise.serving.common.constants import constant
+from vramwise.serving.common.constants import constant, gib_node
 from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_weights, server_storage
 from vramwise.serving.common.pooled import PooledBudget, pooled_result
@@ -30,7 +30,6 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes, version_of
 from vramwise.serving.tgi.warmup import warm_up
-from vramwise.units import GIB
 
 DEFAULT_VERSION = RECORD.newest
 DEFAULT_FRACTION = 1.0  # --cuda-memory-fraction
@@ -209,9 +208,7 @@ def _libraries(r: ResolvedServe) -> tuple[Node, ...]:
     first, last = LIBRARIES_VERSIONS
     if not first <= r.version < last:
         return ()
-    found = constant("tgi", "libraries", r.version)
-    low, size, high = (round(end * GIB) for end in (found.low, found.expected, found.high))
-    return (Node("libraries", size, found.kind, low, high, source=found.source),)
+    return (gib_node("libraries", constant("tgi", "libraries", r.version), {}),)
 
 
 def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None) -> PooledBudget:

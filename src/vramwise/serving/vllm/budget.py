@@ -15,7 +15,7 @@ from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.adapters import adapted_elements
 from vramwise.serving.common.answer import context_node
-from vramwise.serving.common.constants import constant, learned_bytes
+from vramwise.serving.common.constants import constant, gib_node, learned_bytes
 from vramwise.serving.common.kv_cache import (
     MLA_ROW_ALIGNMENT,
     CacheDtypes,
@@ -26,7 +26,7 @@ from vramwise.serving.common.kv_cache import (
 )
 from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.vllm.activations import activation_peak
-from vramwise.serving.vllm.communication import FUSED_VERSION, gib_node, has_multicast, joined_by_multicast
+from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, joined_by_multicast
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, graphs_node, profiles_attention, workspace_node

@@ -5,9 +5,8 @@ from __future__ import annotations
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node
-from vramwise.serving.common.constants import Constant, constant, learned_bytes
+from vramwise.serving.common.constants import Constant, constant, gib_node, learned_bytes
 from vramwise.serving.vllm.settings import Resolved
-from vramwise.site import Learned
 from vramwise.units import GIB, MIB
 
 # "Enabled custom fusions: allreduce_rms": read in 0.19.0 config/vllm.py enable_allreduce_rms_fusion (flashinfer 0.6.6)
@@ -40,15 +39,6 @@ def joined_by_multicast(model: Model, r: Resolved, gpu: Gpu) -> Node:
     ranks = r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size
     here = learned_bytes("non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks)
     return gib_node("non-torch", shipped, inputs, here) if here is not None else Node.group("non-torch", terms)
-
-
-def gib_node(name: str, value: Constant, inputs: dict[str, int], here: Learned | None = None) -> Node:
-    """A constant in GiB as a term, or what this site learned of it."""
-    if here is not None:
-        low, expected, high = (round(end) for end in here.ends)
-        return Node(name, expected, "calibrated", low, high, here.said, inputs, here.source)
-    low, expected, high = (round(size * GIB) for size in (value.low, value.expected, value.high))
-    return Node(name, expected, value.kind, low, high, inputs=inputs, source=value.source)
 
 
 def _fused_work_space(model: Model, r: Resolved) -> tuple[Node, ...]:

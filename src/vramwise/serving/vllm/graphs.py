@@ -179,11 +179,10 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """Graphs of pieces between attention layers, graphs of whole decode steps, NCCL's kernels in both."""
     if r.settings.enforce_eager:
         return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    layers = _layers(model, r)
-    whole = _whole_steps(model, r) if r.version >= FULL_GRAPHS_VERSION else 0
+    layers, newer = _layers(model, r), r.version >= FULL_GRAPHS_VERSION
+    whole = _whole_steps(model, r) if newer else 0
     drafted = drafted_tokens(r) if r.version >= DRAFTED_SIZES_VERSION else 0
     sizes = _sizes(r, 1 + drafted, whole_queries=r.on_v2_runner or bool(whole))
-    newer = r.version >= FULL_GRAPHS_VERSION
     piece, step = _rate_names(r)
     terms = [(sizes * (layers + 1 if newer else layers), piece)]
     if newer:

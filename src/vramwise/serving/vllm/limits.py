@@ -62,13 +62,10 @@ def _taken(budget: Budget, room: Room) -> Quantity:
 
 def starts_with_short_requests(budget: Budget, room: Room) -> bool:
     """Whether the share and what lies outside it leave room to start, however short requests are."""
-    r = budget.resolved
-    outside, given = _outside(budget, "bytes"), r.settings.kv_cache_memory_bytes
-    least = 0
+    given = budget.resolved.settings.kv_cache_memory_bytes
+    least = _beside_the_share(budget, "bytes", room.seen_bytes)
     if given is not None:
-        least = total_of(budget.charged) + given + outside
-    elif budget.pool.block_bytes:
-        least = ceil(outside / (1 - r.share)) if r.share < 1 else room.seen_bytes + outside
+        least = total_of(budget.charged) + given + _outside(budget, "bytes")
     if least > room.seen_bytes:
         return False
     return room.usable_bytes == room.seen_bytes or _taken(budget, room).expected <= room.usable_bytes
@@ -110,15 +107,21 @@ def least_card(budget: Budget, total: int | None = None, held: int = 0) -> Quant
         if given is not None:
             return charged + given + outside
         own = charged + budget.one_request
-        cards = [ceil((own + theirs) / r.share), own + outside]
-        if budget.pool.block_bytes and r.share < 1:
-            cards.append(ceil(outside / (1 - r.share)))
-        elif budget.pool.block_bytes and total is not None:
-            cards.append(total + outside)
-        return max(cards)
+        return max(ceil((own + theirs) / r.share), own + outside, _beside_the_share(budget, end, total))
 
     needed = Quantity(least("low"), least("bytes"), least("high"))
     return around("total_needed", needed, "vLLM need", budget.unsure_bytes)
+
+
+def _beside_the_share(budget: Budget, end: str, total: int | None) -> int:
+    """Least card beside whose share, which a pool fills up, there is room for what lies outside it; 0 without a pool,
+    and where the whole card is its share and no card's `total` is known."""
+    share, outside = budget.resolved.share, _outside(budget, end)
+    if not budget.pool.block_bytes:
+        return 0
+    if share < 1:
+        return ceil(outside / (1 - share))
+    return 0 if total is None else total + outside
 
 
 def _outside(budget: Budget, end: str) -> int:
