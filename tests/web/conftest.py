@@ -108,7 +108,7 @@ def page(chromium: Any) -> Iterator[Any]:
     tab.on("pageerror", lambda problem: problems.append(str(problem)))
     tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
     tab.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url) else None)
-    tab.set_default_timeout(20_000)
+    tab.set_default_timeout(120_000)
     yield tab
     if not tab.url.startswith("about:"):
         tab.evaluate("localStorage.clear()")  # what one test chose is not the next one's language

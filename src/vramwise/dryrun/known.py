@@ -13,7 +13,7 @@ from typing import Any, Final
 from vramwise.measure.libraries import library
 
 _VALUE: Final = "_vramwise_value"
-_LARGEST: Final = 2**20
+_LARGEST: Final = 1_000_000
 """Elements of whole numbers and truth values that are followed."""
 _LARGEST_FLOAT: Final = 1024
 _UNSET: Final = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
