@@ -121,6 +121,19 @@ def test_gpus_that_are_there_and_idle_are_used_before_anything_else(gpu: str, ma
     assert "more GPUs" not in [one.change.cost for one in found if one.change.words == first]
 
 
+@pytest.mark.parametrize("name", ["llama-3.1-405b", "deepseek-v3"])
+def test_nodes_that_are_there_are_stages(name: str) -> None:
+    table = {"model": name, "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 16, "serve": {"engine": "vllm"}}
+    _, result, found = asked(table)
+    words = "tensor_parallel_size 8, pipeline_parallel_size 2"
+    assert (found[0].change.words, found[0].change.cost) == (words, "the GPUs that are there")
+    assert found[0].verdict is not None
+    assert found[0].verdict.fits
+    assert result.verdict is not None
+    assert result.verdict.reasons[-1] == "set tensor_parallel_size to 8 and pipeline_parallel_size to 2"
+    assert any(note.endswith("to 8 and pipeline_parallel_size to 2") for note in result.notes)
+
+
 def test_idle_gpus_are_used_with_narrower_weights_where_they_alone_are_too_few() -> None:
     table = {"model": "llama-3.1-70b", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
              "serve": {"engine": "vllm"}}  # fmt: skip

@@ -24,6 +24,7 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "n_gpu_layers": ("layers on the CPU: much slower", Cost.HOST_MEMORY),
     "tensor_split": ("none", Cost.NOTHING),
     "tensor_parallel_size": ("more GPUs", Cost.MORE_GPUS),
+    "pipeline_parallel_size": ("stages on further nodes", Cost.MORE_GPUS),
     "expert_parallel": ("whole experts on each", Cost.NOTHING),
 }
 """What a setting costs that an engine's reasons name, each found by estimates of its own."""
@@ -60,10 +61,10 @@ def serving_combinations(asked: Asked) -> Iterator[Change]:
     if asked.settings.get("quantization") or _is_quantized(asked):
         return
     formats = [name for name in ("fp8", "awq") if name != "fp8" or runs(asked, "fp8_weights")]
-    for ranks in _idle_ranks(asked)[:1]:
+    for ranks, stages in _idle_layouts(asked)[:1]:
         for weights in formats:
-            words = f"tensor_parallel_size {ranks}, quantization {weights}"
-            values: dict[str, object] = {"tensor_parallel_size": ranks, "quantization": weights}
+            words = f"{_layout_words(ranks, stages)}, quantization {weights}"
+            values = _layout_values(ranks, stages) | {"quantization": weights}
             yield Change(words, values, f"{THERE}; {_COST_OF_FORMAT[weights]}", Cost.PRECISION)
     context, cost = _common_context(asked), "some quality; shorter requests"
     for weights in formats:
@@ -118,12 +119,12 @@ def _advised(asked: Asked) -> Iterator[Change]:
     for texts in _advice(asked):
         if not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
             continue  # of lengths, that is named below which is sure to fit
-        if texts.keys() == {"tensor_parallel_size"} and int(texts["tensor_parallel_size"]) in _idle_ranks(asked):
+        values = {key: value_of(key, text) for key, text in texts.items()}
+        if values in (_layout_values(*layout) for layout in _idle_layouts(asked)):
             continue  # that is no further card, and is named above
         costs = [_COST_OF_ADVICE[key] for key in texts]
-        values = {key: value_of(key, text) for key, text in texts.items()}
         if "tensor_parallel_size" in values:
-            values |= _gpus_of(asked, int(texts["tensor_parallel_size"]))
+            values["num_gpus"] = max(asked.scenario.num_gpus, gpus_used(asked.scenario.serve.replace(**values)))
         words = ", ".join(key if text == "true" else f"{key} {text}" for key, text in texts.items())
         yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
 
@@ -185,12 +186,6 @@ def _smaller(asked: Asked, key: str, limit: str, cost: str, rank: Cost) -> Itera
     yield Change(f"{key} {value:,}", {key: value}, cost, rank)
 
 
-def _gpus_of(asked: Asked, ranks: int) -> dict[str, int]:
-    return {
-        "num_gpus": max(asked.scenario.num_gpus, gpus_used(asked.scenario.serve.replace(tensor_parallel_size=ranks)))
-    }
-
-
 def _idle_ranks(asked: Asked) -> list[int]:
     """Tensor-parallel ranks with which GPUs work that are there and that the scenario leaves idle, most first."""
     serve, there = asked.scenario.serve, min(asked.scenario.num_gpus, MOST_RANKS)
@@ -199,13 +194,30 @@ def _idle_ranks(asked: Asked) -> list[int]:
     return [ranks for ranks in (there, *(1 << power for power in reversed(range(there.bit_length())))) if ranks > 1]
 
 
+def _idle_layouts(asked: Asked) -> list[tuple[int, int]]:
+    """Tensor-parallel ranks and stages on GPUs that the scenario leaves idle; more than a node has are stages."""
+    serve, nodes = asked.scenario.serve, asked.scenario.num_gpus // MOST_RANKS
+    split = serve.pipeline_parallel_size * serve.data_parallel_size
+    over_nodes = [(MOST_RANKS, nodes)] if nodes > 1 and split == 1 else []
+    return over_nodes + [(ranks, 1) for ranks in dict.fromkeys(_idle_ranks(asked))]
+
+
+def _layout_values(ranks: int, stages: int) -> dict[str, object]:
+    sizes = {"tensor_parallel_size": ranks}
+    return {**sizes, "pipeline_parallel_size": stages} if stages > 1 else {**sizes}
+
+
+def _layout_words(ranks: int, stages: int) -> str:
+    return ", ".join(f"{key} {size}" for key, size in _layout_values(ranks, stages).items())
+
+
 def _of_idle_gpus(asked: Asked, engine: Engine) -> Iterator[Change]:
-    """Every GPU that was counted, where the engine uses one of them."""
+    """Every GPU that was counted, where the engine uses fewer of them."""
     if engine.reads_gguf:
         return
-    for ranks in dict.fromkeys(_idle_ranks(asked)):
-        words = f"tensor_parallel_size {ranks}"
-        yield Change(words, {"tensor_parallel_size": ranks}, THERE, Cost.NOTHING, family="idle GPUs")
+    for ranks, stages in _idle_layouts(asked):
+        words = _layout_words(ranks, stages)
+        yield Change(words, _layout_values(ranks, stages), THERE, Cost.NOTHING, family="idle GPUs")
 
 
 def _of_more_gpus(asked: Asked) -> Iterator[Change]:
@@ -214,9 +226,9 @@ def _of_more_gpus(asked: Asked) -> Iterator[Change]:
     if _is_advised(asked, "tensor_parallel_size"):
         return
     ranks, stages = serve.tensor_parallel_size, serve.pipeline_parallel_size
-    twice = min(MOST_RANKS, 2 * ranks)
+    twice, there = min(MOST_RANKS, 2 * ranks), _idle_layouts(asked)
     for tensor, pipeline in ((twice, stages), (max(ranks, MOST_RANKS), 2 * stages)):
-        if (tensor, pipeline) == (ranks, stages) or (pipeline == stages and tensor in _idle_ranks(asked)):
+        if (tensor, pipeline) in ((ranks, stages), *there):
             continue
         values = {"tensor_parallel_size": tensor, "pipeline_parallel_size": pipeline}
         words = f"tensor_parallel_size {tensor}" + (f", pipeline_parallel_size {pipeline}" if pipeline > stages else "")

@@ -108,7 +108,8 @@ def settings_summary(result: Result) -> list[str]:
         return [task, *_pipeline_summary(table)]
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
-             "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}"}  # fmt: skip
+             "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}",
+             "pipeline_parallel_size": "PP {}", "data_parallel_size": "DP {}"}  # fmt: skip
     if table.get("n_ctx") == table.get("max_model_len"):
         table.pop("n_ctx", None)  # of one request at once it is the same length
     return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]

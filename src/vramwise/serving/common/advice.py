@@ -20,6 +20,7 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import storage_of
 
 MOST_RANKS = 8
+MOST_STAGES = 8
 LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
 HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
 NOTHING = "no setting is enough: take a larger GPU, or more of them"
@@ -110,16 +111,24 @@ def _text(key: str, value: object) -> str:
 
 
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
-    """The least power of two of tensor-parallel ranks, with the GPUs that it takes."""
+    """The least power of two of tensor-parallel ranks, beyond a node with stages, with the GPUs that it takes."""
     settings = trials.resolved.settings
-    ranks = settings.tensor_parallel_size
-    while ranks < MOST_RANKS:
-        ranks *= 2
+    for layout in _layouts(settings):
         for beside in _experts(trials):
-            change = {"tensor_parallel_size": ranks, **beside}
+            change = {**layout, **beside}
             if trials.fit(change):
                 yield gpus_used(settings.replace(**change)), change
                 return
+
+
+def _layouts(settings: ServeSettings) -> Iterator[Change]:
+    ranks, stages = settings.tensor_parallel_size, settings.pipeline_parallel_size
+    while ranks < MOST_RANKS:
+        ranks *= 2
+        yield {"tensor_parallel_size": ranks}
+    while stages < MOST_STAGES and counts(settings.engine, "pipeline_parallel_size"):
+        stages *= 2
+        yield {"tensor_parallel_size": ranks, "pipeline_parallel_size": stages}
 
 
 def _experts(trials: Trials) -> tuple[Change, ...]:

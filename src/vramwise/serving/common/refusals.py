@@ -7,7 +7,7 @@ server arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from vramwise.engines import engine_named, engines
 from vramwise.errors import ScenarioError
@@ -17,6 +17,8 @@ from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
+from vramwise.scenario.inference import counts
+from vramwise.serving.common.advice import MOST_RANKS, gpus_used, said
 from vramwise.serving.common.heads import attention_heads, key_value_heads, shares_evenly
 from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.shard_refusals import ShardCheck
@@ -145,13 +147,22 @@ def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
     if settings.max_model_len is not None and settings.max_model_len > length:
         how = f"; {engine.title} does not start with it without {engine.long_requests}" if engine.long_requests else ""
         yield f"max_model_len {settings.max_model_len:,} is beyond the model's own {length:,}{how}"
-    used = settings.tensor_parallel_size * settings.pipeline_parallel_size * settings.data_parallel_size
+    used = gpus_used(settings)
     if used < scenario.num_gpus:
         yield (
             f"{used} of {scenario.num_gpus} GPUs {'is' if used == 1 else 'are'} used: {engine.title} takes "
-            f"tensor_parallel_size × pipeline_parallel_size × data_parallel_size; set tensor_parallel_size to "
-            f"{scenario.num_gpus // (used // settings.tensor_parallel_size)}"
+            f"tensor_parallel_size × pipeline_parallel_size × data_parallel_size; "
+            f"{said(_over_all(settings, scenario.num_gpus // used))}"
         )
+
+
+def _over_all(settings: ServeSettings, times: int) -> Mapping[str, object]:
+    """So many times the ranks; what a node has no room for are stages."""
+    ranks = settings.tensor_parallel_size * times
+    if ranks <= MOST_RANKS or ranks % MOST_RANKS or not counts(settings.engine, "pipeline_parallel_size"):
+        return {"tensor_parallel_size": ranks}
+    stages = settings.pipeline_parallel_size * ranks // MOST_RANKS
+    return {"tensor_parallel_size": MOST_RANKS, "pipeline_parallel_size": stages}
 
 
 def fp8_notes(storage: Storage, gpu: Gpu | None) -> Iterator[str]:
