@@ -6,8 +6,9 @@ The first of a record's defaults that holds decides a key. `when` is a list of c
     PACKAGE>=1.2       a version; a package that is not named is the newest
     month<2025-02      the month that is named in place of a version; the newest where none is
     zero, fsdp         whether either shares the model's states
-    tensor_parallel_size>1
+    tensor_parallel_size>=2, pipeline_parallel_size>=2
     gpus=1, gpus>1     of the whole job
+    copies>1           the job has more GPUs than one copy is cut over
     checkpoint=A|B     dtype of the checkpoint
     type=A|B           model type
     parameters>=7e10   of the model; vocabulary<128000

@@ -276,3 +276,8 @@ class Framework:
     """The allocator can be played through a step: everything that allocates is described."""
     measured: bool = False
     """`vramwise measure` runs it."""
+
+    @property
+    def shards_by_itself(self) -> bool:
+        """Whether several GPUs share the states where nobody says so."""
+        return any(default.key == "fsdp" for default in self.defaults)

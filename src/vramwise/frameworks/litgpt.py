@@ -27,6 +27,9 @@ def _layers_version(train: TrainSettings) -> tuple[int, ...]:
 
 
 DEFAULTS = (
+    Default("copies>1 zero_stage=0", "fsdp", "full-shard",
+            "litgpt 0.5.13 finetune/full.py FSDPStrategy, finetune/lora.py ModelParallelStrategy with fully_shard"),
+    Default("fsdp method=full", "fsdp_version", "1", "litgpt 0.5.13 finetune/full.py: lightning's FSDPStrategy"),
     Default("method=qlora", "precision", "bf16",
             "litgpt 0.5.13 finetune/lora.py: quantization is refused under mixed precision; config_hub: bf16-true"),
     Default("precision=bf16|fp16|fp32", "lora_dtype", "weights",

@@ -59,6 +59,10 @@ def _compiles_loss(train: TrainSettings) -> bool:
 
 
 DEFAULTS = (
+    Default("copies>1 zero_stage=0", "fsdp", "full-shard",
+            "torchtitan 0.3 config/configs.py: data_parallel_shard_degree -1, all ranks that are left"),
+    Default("fsdp pipeline_parallel_size>=2", "reshard_after_forward", "false",
+            "torchtitan 0.3 distributed/fsdp.py: fsdp_reshard_after_forward default, not under pipelines"),
     Default("month<2025-02", "optimizer_impl", "foreach",
             "torchtitan components/optimizer.py before pull request 881: fused False, foreach its opposite"),
     Default("", "optimizer_impl", "fused",
@@ -79,7 +83,7 @@ DEFAULTS = (
     Default("month>=2026-04 torchtitan>=0.3", "loss", "chunked",
             "torchtitan pull request 2937 (27 April 2026): ChunkedCELoss in the configurations; 0.3 "
             "ChunkedLossWrapper"),
-    Default("tensor_parallel_size>1", "loss", "vocab-parallel",
+    Default("tensor_parallel_size>=2", "loss", "vocab-parallel",
             "torchtitan before pull request 2937: loss parallel unless disabled"),
 )  # fmt: skip
 

@@ -6,6 +6,8 @@ from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding, always
 
 DEFAULTS = (
+    Default("copies>1 zero_stage=0", "fsdp", "full-shard",
+            "torchtune 0.6.1 recipes/*_distributed.py: training.shard_model, FSDP 2"),
     Default("", "precision", "bf16", "torchtune 0.6.1 recipes/configs: dtype: bf16 in all"),
     Default("", "lora_dtype", "weights",
             "torchtune 0.6.1 recipes/lora_finetune_single_device.py: adapters are made under the recipe's dtype"),

@@ -26,7 +26,8 @@ _IN_FLIGHT = 4  # micro-batches for each stage: with fewer the bubble is over a 
 
 def layouts(scenario: Scenario, model: Model, num_gpus: int) -> Iterator[Values]:
     """Values of keys for every layout over this many GPUs that the framework's recipes offer, the plainest first."""
-    train, sharding = scenario.train, framework_of(scenario.train).sharding
+    train, framework = scenario.train, framework_of(scenario.train)
+    sharding, whole = framework.sharding, {"fsdp": "none"} if framework.shards_by_itself else {}
     if num_gpus == 1:
         yield {}
         return
@@ -40,7 +41,7 @@ def layouts(scenario: Scenario, model: Model, num_gpus: int) -> Iterator[Values]
             cut["context_parallel_size"] = context
         if expert > 1:
             cut["expert_parallel_size"] = expert
-        for shared in _shared(sharding.shares, takes_zero=sharding.takes_zero or train.zero_stage > 0):
+        for shared in _shared(sharding.shares, whole, takes_zero=sharding.takes_zero or train.zero_stage > 0):
             yield {**cut, **shared}
 
 
@@ -62,12 +63,12 @@ def _cuts(scenario: Scenario, model: Model, num_gpus: int) -> Iterator[tuple[int
     yield from sorted(found, key=lambda cut: (cut[0] * cut[1] * cut[2] * cut[3], cut))
 
 
-def _shared(shares: str, *, takes_zero: bool) -> list[Values]:
-    """How the states may lie over data-parallel ranks."""
+def _shared(shares: str, whole: Values, *, takes_zero: bool) -> list[Values]:
+    """How the states may lie over data-parallel ranks; `whole`: on each."""
     if shares == "tensors":
         return [{"distributed_optimizer": True}]
     if shares == "nothing":
         return [{}]
     if shares == "zero" or takes_zero:
         return [{"zero_stage": stage} for stage in (1, 2, 3)]
-    return [{"fsdp": "full-shard"}, {"fsdp": "shard-grad-op"}, {}]
+    return [{"fsdp": "full-shard"}, {"fsdp": "shard-grad-op"}, whole]

@@ -201,7 +201,7 @@ def _of_offloading(asked: Asked) -> Iterator[Change]:
     train, cost = asked.scenario.train, "slower steps; host memory"
     if not _framework(asked).sharding.offloads:
         return
-    if train.fsdp != "none":
+    if asked.settings.get("fsdp", "none") != "none":
         if train.offload_params == "none":
             yield Change("offload_params cpu", {"offload_params": "cpu"}, cost, Cost.HOST_MEMORY)
         return
@@ -290,7 +290,8 @@ def _sharding(asked: Asked, num_gpus: int = 0) -> dict[str, object]:
         return {"tensor_parallel_size": ranks, "distributed_optimizer": True}
     if shares == "zero" or train.zero_stage:
         return {"zero_stage": 3}
-    return {"fsdp": "full-shard"} if train.fsdp == "none" else {"fsdp": train.fsdp}
+    kind = asked.settings.get("fsdp", "none")
+    return {"fsdp": "full-shard" if kind == "none" else kind}
 
 
 def _framework(asked: Asked) -> Framework:
@@ -307,8 +308,7 @@ def _named(values: dict[str, object]) -> str:
 
 
 def _is_sharded(asked: Asked) -> bool:
-    train = asked.scenario.train
-    return train.fsdp in ("full-shard", "hybrid-shard") or train.zero_stage == 3
+    return asked.settings.get("fsdp") in ("full-shard", "hybrid-shard") or asked.settings.get("zero_stage") == 3
 
 
 def _has_experts(asked: Asked) -> bool:

@@ -85,6 +85,14 @@ def estimate_screen(
     return lines
 
 
+_PARALLEL = {
+    "tensor_parallel_size": "TP",
+    "pipeline_parallel_size": "PP",
+    "context_parallel_size": "CP",
+    "expert_parallel_size": "EP",
+}
+
+
 def _summed_cards(result: Result) -> int:
     """Over how many cards the moments are sums: llama.cpp's ranks are its cards."""
     return max(1, sum(rank.name.startswith("GPU ") for rank in result.ranks))
@@ -145,7 +153,18 @@ def _training_summary(result: Result, table: dict[str, object]) -> list[str]:
     words += [str(table.get("attention")), samples if length is None else f"{batch} × {length:,} tokens"]
     if table.get("checkpointing") not in (None, "none"):
         words.append(f"checkpointing {table['checkpointing']}")
-    return [*words, str(table.get("framework"))]
+    return [*words, *_layout_summary(table), str(table.get("framework"))]
+
+
+def _layout_summary(table: Mapping[str, object]) -> Iterator[str]:
+    """Over how many GPUs each part of a training run is cut."""
+    if table.get("zero_stage"):
+        yield f"ZeRO {table['zero_stage']}"
+    if table.get("fsdp") not in (None, "none"):
+        yield f"FSDP {table['fsdp']}".replace("_", " ")
+    for key, short in _PARALLEL.items():
+        if table.get(key) not in (None, 1):
+            yield f"{short} {table[key]}"
 
 
 def _heading(result: Result, width: int) -> list[Line]:

@@ -16,6 +16,7 @@ from vramwise.scenario.definition import DEFAULTS, KINDS
 from vramwise.scenario.values import Switch
 
 ADAPTERS = frozenset({"lora", "qlora"})
+SIZES = frozenset({"tensor_parallel_size", "pipeline_parallel_size"})
 _COMPARISON = re.compile(r"([\w-]+)(>=|<)([\d.e-]+)")
 
 
@@ -82,8 +83,8 @@ def _holds(condition: str, question: Question) -> bool:
         return bool(train.zero_stage) if condition == "zero" else train.fsdp != "none"
     if condition in ("gpus=1", "gpus>1"):
         return (question.gpus == 1) == (condition == "gpus=1")
-    if condition == "tensor_parallel_size>1":
-        return train.tensor_parallel_size > 1
+    if condition == "copies>1":
+        return question.gpus > train.tensor_parallel_size * train.pipeline_parallel_size
     if condition.startswith("names:"):
         return names(train, condition.removeprefix("names:"))
     if condition.startswith("open:"):
@@ -103,12 +104,14 @@ def _holds(condition: str, question: Question) -> bool:
 
 
 def _compares(name: str, sign: str, text: str, question: Question) -> bool:
-    """Whether a version, month or number of parameters is at least (or below) the one given."""
+    """Whether a version, month, size or number of parameters is at least (or below) the one given."""
     if name in ("parameters", "vocabulary"):
         model = question.model
         size = model.num_parameters if name == "parameters" else model.config.size("vocab_size", default=1)
         return (size >= float(text)) == (sign == ">=")
     train = question.train
+    if name in SIZES:
+        return bool(getattr(train, name) >= int(text)) == (sign == ">=")
     found: tuple[int, ...] | None = month_named(train) if name == "month" else followed(train, name)
     at_least = found is None or (*found, 0, 0) >= tuple(int(piece) for piece in re.split(r"[.-]", text))
     return at_least == (sign == ">=")
