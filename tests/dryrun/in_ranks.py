@@ -18,7 +18,7 @@ commands, folder = sys.argv[1:]
 answers = []
 for rank, words in json.loads(Path(commands).read_text("utf-8")):
     asked = {
-        "command": words, "rank": rank, "card": CARD, "workspace_bytes": 0, "timeout_s": 60, "folder": folder,
+        "command": words, "rank": rank, "card": CARD, "workspace_bytes": 0, "timeout_s": 600, "folder": folder,
         "allow_writes": False, "room_bytes": None, "assumed": {},
     }  # fmt: skip
     answers.append(run_script(asked))

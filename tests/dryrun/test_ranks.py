@@ -98,7 +98,7 @@ def answered(tmp_path_factory):
     (folder / "commands.json").write_text(json.dumps(list(RUNS.values())), "utf-8")
     words = [sys.executable, str(Path(__file__).with_name("in_ranks.py")), "commands.json", str(folder / "files")]
     quiet = {**os.environ, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    found = subprocess.run(words, cwd=folder, env=quiet, capture_output=True, text=True, timeout=300, check=False)
+    found = subprocess.run(words, cwd=folder, env=quiet, capture_output=True, text=True, timeout=1800, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
     return dict(zip(RUNS, json.loads(found.stdout), strict=True))
 

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 
-STARTING_S = 60
+STARTING_S = 600
 
 
 def program(name: str) -> str:
@@ -43,14 +43,14 @@ def running(words: list[str], log: Path, ready: str) -> Iterator[None]:
             assert process.poll() is None, log.read_text()[-2000:]
             assert time.monotonic() < deadline, log.read_text()[-2000:]
             try:
-                with urlopen(ready, timeout=5):
+                with urlopen(ready, timeout=60):
                     break
             except (URLError, OSError):
                 time.sleep(0.1)
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(STARTING_S)
 
 
 @contextmanager

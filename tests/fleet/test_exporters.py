@@ -50,7 +50,7 @@ def answer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("amd")
     (folder / "half-a-day.om").write_text("\n".join(lines()) + "\n")
     words = [program("promtool"), "tsdb", "create-blocks-from", "openmetrics", "-q", str(folder / "half-a-day.om")]
-    subprocess.run([*words, str(folder / "tsdb")], check=True, timeout=60, capture_output=True)
+    subprocess.run([*words, str(folder / "tsdb")], check=True, timeout=600, capture_output=True)
     with prometheus(folder) as address:
         from contextlib import redirect_stdout
         from io import StringIO

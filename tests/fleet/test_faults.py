@@ -182,7 +182,7 @@ def test_an_answer_that_is_too_large_is_cut_short(monkeypatch):
     stand = Stand()
     stand.answer = lambda path, asked: (200, "x" * 100_000)
     with standing(stand) as address, pytest.raises(TooMuchError, match="an answer of more than"):
-        server_at(address, 10).instant("up", 0)
+        server_at(address, 300).instant("up", 0)
 
 
 def test_a_slow_server_has_a_deadline():
@@ -204,7 +204,7 @@ def test_elements_that_are_damaged_are_left_out():
     data = {"resultType": "vector", "result": elements}
     stand.answer = lambda path, asked: (200, json.dumps({"status": "success", "data": data}))
     with standing(stand) as address:
-        assert [(one.labels, one.value) for one in server_at(address, 10).instant("up", 0)] == [({"a": "b"}, 1.0)]
+        assert [(one.labels, one.value) for one in server_at(address, 300).instant("up", 0)] == [({"a": "b"}, 1.0)]
 
 
 def test_a_name_of_a_counter_cannot_leave_its_quotes(capsys):

@@ -25,8 +25,8 @@ def address(days, tmp_path_factory):
         for file in days:
             lines = (f"{line}000" for line in file.read_text().splitlines() if not line.startswith("#"))  # milliseconds
             request = Request(f"{place}/api/v1/import/prometheus", "\n".join(lines).encode(), method="POST")
-            urlopen(request, timeout=60).close()
-        urlopen(f"{place}/internal/force_flush", timeout=60).close()
+            urlopen(request, timeout=300).close()
+        urlopen(f"{place}/internal/force_flush", timeout=300).close()
         yield place
 
 

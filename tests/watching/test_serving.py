@@ -41,7 +41,7 @@ def place():
 
 
 def get(address, accept="*/*"):
-    with urlopen(Request(address, headers={"Accept": accept}), timeout=10) as answer:
+    with urlopen(Request(address, headers={"Accept": accept}), timeout=300) as answer:
         return answer.headers["Content-Type"], answer.read().decode()
 
 

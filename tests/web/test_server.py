@@ -268,7 +268,7 @@ def test_a_hub_that_hangs_holds_up_nobody_and_an_interrupt_ends_at_once(tmp_path
             assert taken
             assert server.question("estimate", SERVING)[0] == 200
             os.killpg(server.process.pid, signal.SIGINT)
-            assert server.process.wait(timeout=30) == 130
+            assert server.process.wait(timeout=PATIENCE_S) == 130
             assert server.process.stderr.read() == ""
 
 
