@@ -16,6 +16,8 @@ from holds import LLAMA_CPP, answer, holds_together, same
 
 from vramwise.cli.main import main
 from vramwise.estimation import estimate
+from vramwise.hardware import find_gpu
+from vramwise.hardware.room import room_of
 from vramwise.planner.suggestions import suggestions
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -75,11 +77,15 @@ def _ways(scenario: dict[str, Any], folder: Path) -> Iterator[tuple[str, list[st
         "json": json.dumps(scenario),
         "jsonl": json.dumps(scenario) + "\n",
     }
+    if isinstance(scenario["model"], dict):  # no flag holds a config, and TOML has no null
+        del texts["toml"]
     for suffix, text in texts.items():
         (folder / f"scenario.{suffix}").write_text(text, "utf-8")
-    yield "flags", ["estimate", *command_words(Scenario.from_dict(scenario)), "--json"]
+    if isinstance(scenario["model"], str):
+        yield "flags", ["estimate", *command_words(Scenario.from_dict(scenario)), "--json"]
     for suffix in ("toml", "yaml", "json"):
-        yield suffix, ["estimate", "--scenario", str(folder / f"scenario.{suffix}"), "--json"]
+        if suffix in texts:
+            yield suffix, ["estimate", "--scenario", str(folder / f"scenario.{suffix}"), "--json"]
     yield "batch", ["batch", "--limits", str(folder / "scenario.jsonl")]
 
 
@@ -144,10 +150,18 @@ def with_its_advice(scenario: dict[str, Any], result: Result) -> None:
 def _followed(scenario: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The scenario with the advice; GPUs that a split needs follow from it."""
     table = table_of(str(scenario["task"]))
-    followed = {**scenario, table: {**scenario.get(table, {}), **changes}}
+    followed = {**_counted(scenario), table: {**scenario.get(table, {}), **changes}}
     if any(key.endswith("_parallel_size") for key in changes):
         followed.pop("num_gpus", None)
     return followed
+
+
+def _counted(scenario: dict[str, Any]) -> dict[str, Any]:
+    """The scenario with equal cards of a list counted, as they are read: another number of them can then be asked for."""
+    if len(set(scenario.get("gpus", ()))) != 1:
+        return scenario
+    counted = {key: value for key, value in scenario.items() if key != "gpus"}
+    return {**counted, "gpu": scenario["gpus"][0], "num_gpus": len(scenario["gpus"])}
 
 
 def _value(text: str) -> Any:
@@ -164,7 +178,7 @@ def with_its_hints(scenario: dict[str, Any], result: Result) -> None:
         given = {} if hint.change.fresh else dict(scenario.get(table, {}))
         top = {key: value for key, value in hint.change.values.items() if key in KINDS[Scenario]}
         inner = given | {key: value for key, value in hint.change.values.items() if key not in top}
-        followed = answer({**scenario, **top, table: inner})
+        followed = answer({**_counted(scenario), **top, table: inner})
         assert followed is not None, hint.change.words
         if (
             scenario.get("serve", {}).get("engine") not in LLAMA_CPP
@@ -195,12 +209,25 @@ def a_little_larger(scenario: dict[str, Any], result: Result) -> None:
                 assert after >= before, (key, end, before, after)
     if result.verdict is None or result.capacity is None:
         return
-    roomier = answer(changed(result, "", gpu_total_bytes=2 * result.capacity.usable_bytes))
+    roomier = answer(changed(result, "", **_larger_card(result)))
     assert roomier is not None
     assert roomier.verdict is not None
     holds_together(roomier)
     words = ("does not fit", "tight", "fits")
     assert words.index(roomier.verdict.word) >= words.index(result.verdict.word)
+
+
+def _larger_card(result: Result) -> dict[str, int]:
+    """A card twice as large, of which others hold as much, and of which as much or the same share must stay free."""
+    assert result.capacity is not None
+    asked = Scenario.from_dict(dict(result.scenario))
+    if asked.gpu_free_bytes is None and not asked.reserve_bytes:
+        return {"gpu_total_bytes": 2 * result.capacity.usable_bytes}
+    total = 2 * result.capacity.total_bytes
+    if asked.gpu_free_bytes is None:
+        return {"gpu_total_bytes": total}
+    room = room_of(asked, find_gpu(asked.gpu).gpu if asked.gpu else None)
+    return {"gpu_total_bytes": total, "gpu_free_bytes": total - (room.held_bytes if room is not None else 0)}
 
 
 CHECKS = (asked_again, asked_five_ways, at_its_limits, with_its_advice, with_its_hints, a_little_larger)
