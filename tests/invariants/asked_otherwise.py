@@ -24,6 +24,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, table_of
 from vramwise.scenario.words import command_words
 
+MOST_SEQUENCES = 1_000_000
 ADVICE = re.compile(r"\b(?:set|and) (?P<key>[a-z_]+) to (?P<value>[^\s;]+)")
 LIMITS = {
     "train": {"max_batch": "micro_batch_size", "max_seq": "sequence_length"},
@@ -123,6 +124,8 @@ def at_its_limits(scenario: dict[str, Any], result: Result) -> None:
         if largest:
             there = answer(changed(result, task, **{key: largest}))
             assert _has_memory(there), (key, largest)
+        if largest == MOST_SEQUENCES:  # the search ends there
+            continue
         beyond = answer(changed(result, task, **{key: largest + 1}))
         if _has_memory(beyond):  # the model's positions end there, not the memory
             assert beyond is not None
@@ -157,7 +160,7 @@ def _followed(scenario: dict[str, Any], changes: dict[str, Any]) -> dict[str, An
 
 
 def _counted(scenario: dict[str, Any]) -> dict[str, Any]:
-    """The scenario with equal cards of a list counted, as they are read: another number of them can then be asked for."""
+    """The scenario with equal cards of a list counted, as they are read, so that more of them can be asked for."""
     if len(set(scenario.get("gpus", ()))) != 1:
         return scenario
     counted = {key: value for key, value in scenario.items() if key != "gpus"}

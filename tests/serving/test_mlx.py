@@ -85,6 +85,14 @@ def test_asking_for_a_format_is_as_converting():
     assert asked.quantities["weights"] == written.quantities["weights"]
 
 
+@pytest.mark.parametrize("table", [{"task": "serve", "gpu": "apple-m4"}, {"task": "load"}], ids=["serve", "load"])
+@pytest.mark.parametrize("stated", [{}, {"quantization_group_size": 32}], ids=["default", "stated"])
+def test_asked_again_the_groups_are_the_same(table, stated):
+    serve = {"engine": "mlx", "quantization": "mlx-8bit", **stated}
+    once = vramwise.estimate({"model": "qwen2-0.5b-instruct", **table, "serve": serve})
+    assert vramwise.estimate(dict(once.scenario)).quantities == once.quantities
+
+
 def test_the_wired_limit_is_macos_own_and_can_be_said():
     result = vramwise.estimate("llama-3.1-8b", **SERVE, max_model_len=8192, quantization="mlx-4bit")
     assert any("iogpu.wired_limit_mb 0" in note for note in result.notes)

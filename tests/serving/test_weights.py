@@ -104,6 +104,21 @@ def test_modules_that_a_checkpoint_leaves_out_stay_16_bit() -> None:
     assert after["attention"] == before["attention"] // 2 + scales
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tgi", "transformers"])
+@pytest.mark.parametrize(("name", "own"), [("bitsandbytes-nf4", 64), ("bitsandbytes-fp4", 64), ("gptq", 128)])
+def test_where_nobody_says_the_groups_they_are_the_formats_own(engine: str, name: str, own: int) -> None:
+    """bitsandbytes 0.50.2 functional.py quantize_4bit: blocks of 64; 128 is what GPTQ, AWQ and W4A16 are written in."""
+    said = {"engine": engine, "quantization": name}
+    assert load(LLAMA_3_8B, **said) == load(LLAMA_3_8B, **said, quantization_group_size=own)
+
+
+def test_four_bit_blocks_have_a_scale_of_four_bytes_each() -> None:
+    described = model()
+    linear = sum(p.numel for p in described.parameters if p.is_linear and p.part not in ("embedding", "head"))
+    fewer = load(LLAMA_3_8B, quantization="bitsandbytes-nf4", quantization_group_size=128)
+    assert load(LLAMA_3_8B, quantization="bitsandbytes-nf4") - fewer == 4 * linear // 128
+
+
 def test_yarn_and_long_rope_tables() -> None:
     yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     assert rope_cache_bytes(model(rope_scaling=yarn), 2) == 131072 * 128 * 2

@@ -47,7 +47,9 @@ class ServeSettings(Settings):
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
         meant=names.SERVE_QUANTIZATION_MEANT, owner=SERVERS,
     )  # fmt: skip
-    quantization_group_size: int = whole("weights that share one scale", 128, owner=SERVERS)
+    quantization_group_size: int | None = whole(
+        "weights that share one scale (default: the format's own)", owner=SERVERS
+    )
     kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
     mamba_ssm_cache_dtype: str = choice(
         "dtype of the recurrent states", names.RECURRENT_STATE_DTYPES, names.DTYPE_SPELLINGS, owner=(VLLM, SGLANG)
@@ -211,7 +213,7 @@ class GenerateSettings(Settings):
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
         meant=names.SERVE_QUANTIZATION_MEANT,
     )  # fmt: skip
-    quantization_group_size: int = whole("weights that share one scale", 128)
+    quantization_group_size: int | None = whole("weights that share one scale (default: the format's own)")
     batch_size: int = whole("prompts at once", 1)
     prompt_tokens: int | None = whole("tokens of a prompt")
     new_tokens: int | None = whole("tokens that are generated")

@@ -7,6 +7,7 @@ and sound are dropped (sanitize of the models). Metal's own rounding of buffers 
 
 from __future__ import annotations
 
+from vramwise.formats import quantization
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
@@ -22,8 +23,10 @@ def own_storage(model: Model, settings: ServeSettings) -> Storage:
     """Storage as the repository has it, or as `mlx_lm.convert -q` makes it where a format is asked for."""
     asked = settings.quantization
     name = None if asked is None else _AS_MLX.get(asked, asked)
-    given = "quantization_group_size" in settings.explicit or name != asked
-    return storage_of(model, settings.dtype, name, settings.quantization_group_size if given else None)
+    group_size = settings.quantization_group_size
+    if group_size is None and asked is not None and name != asked:
+        group_size = quantization(asked.removesuffix("-marlin")).group_size
+    return storage_of(model, settings.dtype, name, group_size)
 
 
 def mlx_weights(model: Model, storage: Storage) -> Node:
