@@ -356,3 +356,21 @@ def test_where_the_step_alone_is_too_large_more_gpus_are_named_with_leaner_steps
     more = [one for one in suggestions(scenario, estimate(scenario), estimate) if "num_gpus" in one.change.values]
     assert [one.fits for one in more] == [True]
     assert more[0].change.values.items() >= {"micro_batch_size": 1, "loss": "fused-linear"}.items()
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "settings"),
+    [
+        ("01-ai/Yi-34B-200K", "serve", {"engine": "sglang"}),
+        ("llama-3.1-70b", "serve", {"engine": "vllm"}),
+        ("llama-3.1-70b", "train", {}),
+    ],
+)
+def test_unequal_cards_by_name_are_all_that_there_are(model, task, settings):
+    """More of them would contradict the list: each command is read, and no reason names ranks that have no card."""
+    scenario = Scenario.from_dict({"model": model, "task": task, "gpus": ["a100-sxm-80gb", "rtx-4090"], task: settings})
+    result = estimate(scenario)
+    assert not any(f"tensor_parallel_size to {ranks}" in one for ranks in (4, 8) for one in result.verdict.reasons)
+    for one in suggestions(scenario, result, estimate):
+        assert one.change.values.get("num_gpus", 2) == 2
+        Scenario.from_dict(one.change.of(scenario).to_dict())

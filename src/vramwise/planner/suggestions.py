@@ -186,7 +186,9 @@ def _combined(asked: Asked, estimate: Estimate, there: list[Suggestion]) -> list
 
 
 def _estimated(asked: Asked, change: Change, estimate: Estimate) -> Suggestion | None:
-    """A change's own estimate; None where it is refused or helps nothing."""
+    """A change's own estimate; None where it is refused or helps nothing, or asks for more GPUs than a list names."""
+    if asked.scenario.gpus and change.values.get("num_gpus", asked.scenario.num_gpus) != asked.scenario.num_gpus:
+        return None
     try:
         result = estimate(change.of(asked.scenario))
     except VramwiseError:

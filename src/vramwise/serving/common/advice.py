@@ -111,13 +111,19 @@ def _text(key: str, value: object) -> str:
 
 
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
-    """The least power of two of tensor-parallel ranks, beyond a node with stages, with the GPUs that it takes."""
+    """The least power of two of tensor-parallel ranks, beyond a node with stages, with the GPUs that it takes.
+
+    No further ones of unequal GPUs.
+    """
     settings = trials.resolved.settings
     for layout in _layouts(settings):
         for beside in _experts(trials):
             change = {**layout, **beside}
+            used = gpus_used(settings.replace(**change))
+            if trials.scenario.gpus and used > trials.scenario.num_gpus:
+                return
             if trials.fit(change):
-                yield gpus_used(settings.replace(**change)), change
+                yield used, change
                 return
 
 
