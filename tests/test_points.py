@@ -61,3 +61,22 @@ def test_numbers_beyond_64_bits_are_refused_by_arrays_and_held_by_lists():
     with pytest.raises(OverflowError):
         Points(sizes, Arrays()).outcomes(code, 1)
     assert Points(sizes, Lists()).outcomes(code, 1) == [[1000, 4000, 9000, 16000, 1000 << 80]]
+
+
+@pytest.mark.parametrize(
+    "over", [lambda a, b: 2 * a * b // (2 * a), lambda a, b: a * b // (a + b), lambda a, b: a // (a * b)]
+)
+def test_only_a_plain_product_of_sizes_divides_without_a_rest(over):
+    points = Points({"a": list(range(2, 10)), "b": list(range(3, 11))}, Lists())
+    assert points.outcomes(lambda at: [at["a"] * at["b"] // at["a"]], 1) == [list(range(3, 11))]
+    with pytest.raises(ManyNumbers):
+        points.outcomes(lambda at: [over(at["a"], at["b"])], 1)
+
+
+@pytest.mark.parametrize("divisor", [0, -3, 2.5])
+def test_divisors_are_positive_whole_numbers(divisor):
+    points = Points({"a": list(range(2, 10))}, Lists())
+    with pytest.raises(TypeError):
+        points.outcomes(lambda at: [at["a"] // divisor], 1)
+    with pytest.raises(TypeError):
+        points.outcomes(lambda at: [at["a"] % divisor], 1)
