@@ -147,6 +147,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "clip_grad_norm": (False, {"clip_grad_norm": True}, DENSE),
     "gradient_release": (True, {}, DENSE),
     "keeps_outputs": (True, {}, DENSE),
+    "step_function": (True, {"keeps_outputs": True}, DENSE),
     "set_to_none": (False, {}, DENSE),
     "eval_batch_size": (8, {}, DENSE),
     "expandable_segments": (True, {"expandable_segments": False}, DENSE),

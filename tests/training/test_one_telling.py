@@ -15,7 +15,7 @@ from vramwise.models.allocator import Block
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.job import Job
 from vramwise.training.recipe.attention import rows_of
-from vramwise.training.recipe.settings import execution, keeps_outputs
+from vramwise.training.recipe.settings import execution
 from vramwise.training.reserved_memory import replay as replay_module
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.replay import _Replay, is_replayed, runs_one_by_one
@@ -126,15 +126,12 @@ def whole_weights() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def is_compared(asked: Job) -> bool:
-    """Whether the replay plays what the case ran, and its gradients are those that the sums know.
-
-    It does not play a loop whose variable still names the logits of the step before: what is reserved is low by them.
-    """
+    """Whether the replay plays what the case ran, and its gradients are those that the sums know."""
     rank = asked.ranks[0]
     compute = execution(asked.train, asked.model)
     narrow = compute.lora is not None and compute.lora.dtype != asked.train.lora_dtype  # a kernel's own gradients
     replayed = is_replayed(asked.train, rank) and runs_one_by_one(shape_of(asked), asked.model, asked.train)
-    return replayed and not narrow and not keeps_outputs(asked.train)
+    return replayed and not narrow
 
 
 @pytest.mark.parametrize("share", range(SHARES))

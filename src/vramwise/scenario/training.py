@@ -84,6 +84,7 @@ class TrainSettings(Settings):
     attention: str = choice("the attention kernel", names.TRAIN_ATTENTION, names.TRAIN_ATTENTION_SPELLINGS)
     loss: str = choice("how the loss is worked out", names.LOSSES)
     keeps_outputs: bool | None = switch("the loop names the logits until the next ones, if not as the framework does")
+    step_function: bool = switch("a step is a function of its own, whose variables are gone when it returns", False)
     loss_upcast: bool | None = switch("logits become fp32 for the loss, if not as the framework has it")
     kernels: tuple[str, ...] = key(
         Several(

@@ -145,6 +145,8 @@ RunBytes = Run[int, Peak]
 class StepShape:
     """All blocks of a micro-batch in order; equal layers share one shape.
 
+    `logits_in_loop`: logits that the loop's variable names; `logits_beside_loss`: those of them that the loss does not
+    keep itself until its backward pass.
     `forward`: what they were shaped from, None in a shape that was kept between runs; `recording` makes it again.
     """
 
@@ -157,6 +159,7 @@ class StepShape:
     shared_streams: Dim
     brought: Dim
     logits_in_loop: Dim
+    logits_beside_loss: Dim
     forward: Forward | None = field(repr=False)
     recording: tuple[Model, ResolvedTrain, int, int] = field(repr=False)
 
@@ -286,15 +289,17 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
     masks, brought = _masks_held(forward, model, train), _brought(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, forward, recording)
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, 0, forward, recording)
     logits = loss.incoming[0]
     during, after = logits_held(train, loss, model)
+    named = after if keeps_outputs(train) else 0
     if any(storage is logits.storage for storage, _ in loss.saved):
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    looped = logits.nbytes if keeps_outputs(train) else 0
-    return StepShape(runs, during, after, copied, masks, alive, streams.nbytes, brought, looped, forward, recording)
+    several = streams.nbytes
+    beside = named if after != 0 else 0
+    return StepShape(runs, during, after, copied, masks, alive, several, brought, named, beside, forward, recording)
 
 
 def _brought(forward: Forward) -> Dim:

@@ -227,6 +227,17 @@ def keeps_outputs(train: TrainSettings) -> bool:
     return framework_of(train).names_logits and not train.extra_models
 
 
+def names_logits_of_last_pass(train: ResolvedTrain) -> bool:
+    """Whether a forward pass of the longest samples finds a variable of the loop naming the logits of one as long."""
+    over_steps = not train.step_function or train.gradient_accumulation_steps > 1
+    return keeps_outputs(train) and over_steps and not longest_comes_first(train)
+
+
+def loss_in_forward(train: TrainSettings) -> bool:
+    """Whether the model's own forward works out the loss (transformers' classes, of labels in the batch)."""
+    return framework_of(train).classes != "own"
+
+
 def pads(train: TrainSettings) -> bool:
     """Whether a batch is padded to its longest sample."""
     return not train.packing and framework_of(train).batches != "full"

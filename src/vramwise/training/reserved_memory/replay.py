@@ -10,8 +10,10 @@ Under tensor and expert parallelism the walks are those of one rank, with the to
 all-gathers and reduce-scatters along the sequence make for the length of one product is not among them: a hidden state
 of all tokens, of which layers have dozens.
 
-Not played: pipelines, offloaded activations, further models in the same process, Megatron, litgpt's loop, which keeps
-logits over the step; `is_replayed` says for which settings the replay stands.
+Logits that a loop's variable names stay until the next ones are there, or the function of a step returns.
+
+Not played: pipelines, offloaded activations, further models in the same process, Megatron, litgpt's loop, whose graph
+may keep the inputs of 4-bit products; `is_replayed` says for which settings the replay stands.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
+from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import wraps_modules
@@ -37,6 +40,8 @@ from vramwise.training.recipe.lengths import read_by, step_axes
 from vramwise.training.recipe.settings import (
     autocasts,
     frozen_units_keep_inputs,
+    keeps_outputs,
+    loss_in_forward,
 )
 from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
@@ -141,6 +146,7 @@ class _Replay:
         self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = _around(memory, model, train, placement, lag)
+        self.named: list[Held] = []  # by the loop's variable: the logits of the pass before
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
     def run(self) -> Replayed:
@@ -177,6 +183,8 @@ class _Replay:
             given = self._micro_batch(accumulating=True)
         self._optimizer_step(is_first=is_first)
         self.memory.drop_all(given)
+        if self.train.step_function:
+            self._name([])
 
     def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
         """`given`: places that are filled already, so that nothing is allocated for them."""
@@ -239,6 +247,8 @@ class _Replay:
                 held = table[place]
                 if held is not None:
                     held.holders += 1
+            if self.shape.runs[index].name == "loss" and not loss_in_forward(self.train):
+                self._name([streams["logits"]])
             self._give_up(script, streams)
             self._forward_of(script, table, streams, sizes)
             casts += self._found(table, script.casts)
@@ -258,9 +268,19 @@ class _Replay:
             self.around.after_forward(index)
         logits = [streams.pop("logits")] if "logits" in streams else []
         self.memory.drop_all((*casts, *streams.values()))  # autocast ends and frames return before accelerate copies
+        if loss_in_forward(self.train):
+            self._name(logits)
         self.memory.drop_all((*self._outputs_in_fp32(), *cached, *logits))
         self.around.forward_over()
         return tables
+
+    def _name(self, logits: list[Held]) -> None:
+        """What the loop's variable refers to from now on, if it names the outputs."""
+        named = logits if keeps_outputs(self.train) and makes_logits(self.train) else []
+        for held in named:
+            held.holders += 1
+        self.memory.drop_all(self.named)
+        self.named = named
 
     def _give_up(self, script: Script, streams: dict[str, Held]) -> None:
         """Names that the block takes over: what they refer to goes by the block's own script, once."""

@@ -136,8 +136,7 @@ class Backward:
             + own_kept
             + (0 if in_loss else peak.saved),
             Component.WEIGHT_CASTS: blocks.casts_below[index],
-            Component.LOGITS_AND_LOSS: blocks.logits_in_loop
-            + (peak.saved if in_loss else 0)
+            Component.LOGITS_AND_LOSS: (blocks.logits_beside_loss + peak.saved if in_loss else blocks.logits_in_loop)
             + (peak.temporaries if in_logits else 0)
             + SCALAR_BYTES,
             Component.BACKWARD_TEMPORARIES: 0 if in_logits else peak.temporaries,

@@ -78,7 +78,8 @@ class Blocks:
     """Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
 
     `masks`: attention masks, and streams that several layers read; `waiting`: what other micro-batches of a pipeline
-    keep; `logits_in_loop`: logits that litgpt's loop still names; `lingering`: inputs that outlive their backward pass.
+    keep; `logits_in_loop`: logits that the loop still names, `logits_beside_loss`: of those what the loss does not
+    keep; `lingering`: inputs that outlive their backward pass.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Blocks:
         self._hooked_below = [0, *accumulate([self._hooked(run) for run in runs])]
         self.masks = self.bytes_of(shape.masks) + self.bytes_of(shape.shared_streams)
         self.logits_in_loop = self.bytes_of(shape.logits_in_loop)
+        self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
         self.lingering = self.bytes_of(inputs_kept(shape.recorded)) if inputs_linger(train) else 0
         self.lowest_layer = next((i for i, run in enumerate(runs) if run.layer is not None), 0)
         self.loss = next((run for run in runs if run.name == "loss"), None)

@@ -17,7 +17,7 @@ from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.components import Component
 from vramwise.training.recipe.lengths import read_by
-from vramwise.training.recipe.settings import autocasts, longest_comes_first
+from vramwise.training.recipe.settings import autocasts, loss_in_forward, names_logits_of_last_pass
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 
 
@@ -132,7 +132,7 @@ def _loss(state: StepState, loss: RunBytes) -> Moment:
     parts = state.until_backward(gathered=state.exchanged.at_loss) | {
         Component.ACTIVATIONS: blocks.saved.activations,
         Component.WEIGHT_CASTS: blocks.saved.weight_casts + blocks.forward_casts,
-        Component.LOGITS_AND_LOSS: peak.total + blocks.bytes_of(state.shape.logits_in_loss),
+        Component.LOGITS_AND_LOSS: peak.total + blocks.bytes_of(state.shape.logits_in_loss) + _named_at_loss(state),
         Component.OUTPUTS_HELD: blocks.outputs_held,
     }
     return Moment("loss", parts, peak.operation)
@@ -148,8 +148,8 @@ def _forward_return(state: StepState) -> Moment:
         casts, named = 0, blocks.caches_in_outputs
     else:
         copy = 0
-    logits = blocks.saved.logits_loss + blocks.bytes_of(state.shape.logits_in_outputs)
-    if blocks.logits_in_loop:  # litgpt: while the head makes them, those of the last step beside them
+    logits = blocks.saved.logits_loss + blocks.bytes_of(state.shape.logits_in_outputs) + _named_at_loss(state)
+    if blocks.logits_in_loop and not loss_in_forward(state.train):  # returned, they take the name of the last step's
         made = max(run.forward_peak.temporaries for run in blocks.runs if run.is_head)
         logits = _logits_of_last_step(state) + made
     parts = state.until_backward(gathered=state.exchanged.at_loss) | {
@@ -167,10 +167,15 @@ def _forward_end(state: StepState) -> Moment:
     parts = state.until_backward(gathered=state.exchanged.at_loss) | {
         Component.ACTIVATIONS: saved.activations,
         Component.WEIGHT_CASTS: saved.weight_casts,
-        Component.LOGITS_AND_LOSS: saved.logits_loss + SCALAR_BYTES,
+        Component.LOGITS_AND_LOSS: saved.logits_loss + state.blocks.logits_beside_loss + SCALAR_BYTES,
     }
     return Moment("forward end", parts)
 
 
+def _named_at_loss(state: StepState) -> int:
+    """Logits of the last step while the loss runs: their name is taken when the model's forward returns."""
+    return _logits_of_last_step(state) if loss_in_forward(state.train) else 0
+
+
 def _logits_of_last_step(state: StepState) -> int:
-    return 0 if longest_comes_first(state.train) else state.blocks.logits_in_loop
+    return state.blocks.logits_in_loop if names_logits_of_last_pass(state.train) else 0

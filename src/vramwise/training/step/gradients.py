@@ -16,7 +16,7 @@ from vramwise.training.exchange.units import wraps_nothing
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, width
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import execution, keeps_outputs, longest_comes_first
+from vramwise.training.recipe.settings import execution, longest_comes_first, names_logits_of_last_pass
 from vramwise.training.resolved import ResolvedTrain
 
 
@@ -53,7 +53,7 @@ def inputs_linger(train: ResolvedTrain) -> bool:
     litgpt's loop names the logits, and so their graph, until the next ones (finetune/lora.py fit).
     """
     is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
-    return keeps_outputs(train) and is_old and not longest_comes_first(train)
+    return is_old and names_logits_of_last_pass(train)
 
 
 @record

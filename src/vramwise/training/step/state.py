@@ -92,7 +92,7 @@ class StepState:
     def after_backward(
         self, gradients: int, *, gathered: int | None = None, whole: int | None = None
     ) -> dict[Component, int]:
-        """What is held when a backward pass is over; `whole`: gradients that are not cut. litgpt still names logits."""
+        """What is held when a backward pass is over; `whole`: gradients that are not cut. A loop still names logits."""
         held = self.holding(gradients, self.gradients.unsharded if whole is None else whole, gathered)
         return held | {Component.LOGITS_AND_LOSS: self.blocks.logits_in_loop}
 
