@@ -35,8 +35,10 @@ _FP32_WHATEVER_ASKED = frozenset({"deberta", "xlnet"})
 # The class's own random numbers do not fit into its fused weights.
 _NOT_INITIALIZED = frozenset({"xlstm"})
 
-# The mappings hold only their decoders, which take another config.
+# The mappings hold only their decoders, which take another config, or those of other tasks.
 _IN_NO_MAPPING = {
+    "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
+    "musicflamingo": "MusicFlamingoForConditionalGeneration",
     "musicgen": "MusicgenForConditionalGeneration",
     "musicgen_melody": "MusicgenMelodyForConditionalGeneration",
 }

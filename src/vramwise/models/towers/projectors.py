@@ -17,6 +17,7 @@ from vramwise.models.operations.image_tokens import (
 from vramwise.models.operations.packed_images import JoinUnfolded
 from vramwise.models.operations.sam import AsTokens, HalvingConvolution
 from vramwise.models.operations.tiles import AllRows, WithoutLast
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.projector_pieces import Ends, features, gated, joined, norm, num_features, two_products
 
 
@@ -137,6 +138,33 @@ def voxtral(b: BlockBuilder, x: Value, e: Ends) -> Value:
     wide = e.tower.intermediate_size
     x = b.unary(JoinRows(tokens=max(wide // x.width, 1)), x, width=wide)
     return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias=False)
+
+
+def audioflamingo3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two products as wide as the language model."""
+    bias = e.model.flag("projector_bias", True)
+    return two_products(b, x, ("linear_1", "linear_2"), (e.width, e.width), bias=bias)
+
+
+def glmasr(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """As many frames side by side as the tower's MLP is times as wide, two products."""
+    wide = e.tower.intermediate_size
+    x = b.unary(JoinRows(tokens=max(wide // x.width, 1)), x, width=wide)
+    return two_products(b, x, ("linear_1", "linear_2"), (2 * e.width, e.width))
+
+
+def ovis2(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """The table of a vocabulary of images."""
+    width = e.model.size("hidden_size", default=1536)
+    if not e.model.flag("tie_word_embeddings", True) and width != e.width:
+        raise e.model.error(f"hidden_size: expected the language model's ({e.width}), got {width}")
+    table = b.parameter("visual_embeddings_table", "weight", (e.tower.vocab_size, width))
+    return b.unary(Undescribed(name="a vocabulary of images"), x, "visual_embeddings_table", [table], width=e.width)
+
+
+def video_llama_3(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Two products as wide as the language model."""
+    return two_products(b, x, ("readout.0", "readout.2"), (e.width, e.width))
 
 
 def qwen3_asr(b: BlockBuilder, x: Value, e: Ends) -> Value:

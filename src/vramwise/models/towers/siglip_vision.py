@@ -64,6 +64,14 @@ def paddleocr(c: Config) -> Tower:
     return replace(siglip(c), embedding=Undescribed(name="an embedding of patches"))
 
 
+def video_llama_3(c: Config) -> Tower:
+    """VideoLLaMA 3's: SigLIP's layers over the patches of all images in one row, turned by their places."""
+    return Tower(
+        **encoder_sizes(c), before=patch_weights(c, "embeddings.patch_embedding"), packed=True,
+        after=layer_norm("post_layernorm", c.hidden_size), closing=Undescribed(name="patches averaged by merge size"),
+    )  # fmt: skip
+
+
 def siglip_blocks(c: Config, name: str) -> tuple[Block, ...]:
     """SigLIP's tower under a name, with its class's defaults."""
     c = Config({**c.filled(SIGLIP).values, "model_type": "siglip_vision_model"}, c.model_id)

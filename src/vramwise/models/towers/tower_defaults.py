@@ -53,6 +53,19 @@ DEFAULTS: dict[str, dict[str, object]] = {
         **SIGLIP, "hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16,
         "image_size": 384, "patch_size": 14, "spatial_merge_size": 2,
     },
+    "audioflamingo3_encoder": {
+        "num_mel_bins": 128, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 5120,
+        "hidden_size": 1280, "max_source_positions": 1500, "activation_function": "gelu",
+    },
+    "glmasr_encoder": {
+        "num_mel_bins": 128, "num_hidden_layers": 32, "num_attention_heads": 20, "intermediate_size": 5120,
+        "hidden_size": 1280, "hidden_act": "gelu",
+    },
+    "ovis2_vision": {
+        **_LARGE, "intermediate_size": 2816, "num_attention_heads": 8, "patch_size": 14, "hidden_act": "silu",
+        "vocab_size": 16_384, "hidden_stride": 1, "num_visual_indicator_tokens": 5,
+    },
+    "video_llama_3_vision": SIGLIP,
     "moss_transcribe_diarize_audio": {
         "num_mel_bins": 80, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
         "hidden_size": 1024, "max_source_positions": 1500, "activation_function": "gelu",

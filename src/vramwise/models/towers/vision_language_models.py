@@ -29,6 +29,10 @@ ASSEMBLIES: dict[str, Assembly] = {
     "aria": Assembly(
         "idefics3_vision", "aria_text", query_projectors.aria, features=-1, select="full", scatters=True, listed=False
     ),
+    "audioflamingo3": Assembly(
+        "audioflamingo3_encoder", "qwen2", projectors.audioflamingo3, config="audio_config", tower="model.audio_tower",
+        tied=None,
+    ),
     "aya_vision": Assembly(
         "siglip_vision_model", "cohere2", projectors.aya, tied=True, features=-1, select="full", scatters=True,
         listed=False,
@@ -56,6 +60,11 @@ ASSEMBLIES: dict[str, Assembly] = {
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm_ocr": Assembly(
         "glm_ocr_vision", "glm_ocr_text", projectors.glm4v, **{**_QWEN, "scatters": False}, text_ties=True
+    ),
+    "glmasr": Assembly(
+        "glmasr_encoder", "llama", projectors.glmasr, config="audio_config", tower="model.audio_tower", tied=True,
+        absent_text=(("vocab_size", 59_264), ("hidden_size", 2048), ("intermediate_size", 6144),
+                     ("num_hidden_layers", 28), ("num_attention_heads", 16), ("num_key_value_heads", 4)),
     ),
     "got_ocr2": Assembly(
         "got_ocr2_vision", "qwen2", projectors.got_ocr2, own_tower=True, tied=True, scatters=True,
@@ -113,6 +122,11 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("hidden_size", 1024), ("intermediate_size", 3072), ("num_hidden_layers", 28),
                      ("num_attention_heads", 16), ("num_key_value_heads", 8)),
     ),
+    "musicflamingo": Assembly(
+        "audioflamingo3_encoder", "qwen2", projectors.audioflamingo3, own_tower=True, config="audio_config",
+        tower="model.audio_tower", tied=None,
+    ),
+    "ovis2": Assembly("ovis2_vision", "qwen2", projectors.ovis2, own_tower=True, bridge="model", tied=True),
     "paligemma": Assembly(
         "siglip_vision_model", "gemma", projectors.linear, tied=True, capped=True, scatters=True, see_each_other="all",
         absent_tower=(*_LLAVA_TOWER, ("hidden_size", 1152), ("image_size", 224), ("num_hidden_layers", 27),
@@ -146,6 +160,10 @@ ASSEMBLIES: dict[str, Assembly] = {
         "qwen3_asr_encoder", "qwen3", projectors.qwen3_asr, config="audio_config", tower="model.audio_tower", tied=True,
         absent_text=(("hidden_size", 2048), ("intermediate_size", 6144), ("num_hidden_layers", 28),
                      ("num_attention_heads", 16), ("num_key_value_heads", 8)),
+    ),
+    "video_llama_3": Assembly(
+        "video_llama_3_vision", "qwen2", projectors.video_llama_3, own_tower=True, tower="model.vision_model",
+        bridge="model.projector", text_ties=True,
     ),
     "voxtral": Assembly(
         "voxtral_encoder", "llama", projectors.voxtral, config="audio_config", tower="model.audio_tower",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.config import Config
-from vramwise.models.towers.tower_design import Tower, Weight, layer_norm, with_bias
+from vramwise.models.towers.tower_design import Tower, Weight, encoder_sizes, layer_norm, with_bias
 
 
 def whisper(c: Config) -> Tower:
@@ -26,6 +26,18 @@ def whisper(c: Config) -> Tower:
         c.text("activation_function"), before=before, after=after, layers="layers", biases=(True, False, True, True),
         norms=("self_attn_layer_norm", "final_layer_norm"), mlp=("fc1", "fc2"), part="audio", modality="audio",
         frozen=frozenset({"embed_positions.weight"}),
+    )  # fmt: skip
+
+
+def glmasr(c: Config) -> Tower:
+    """GLM-ASR's: Whisper's convolutions, and layers that are turned by their places instead of learned ones."""
+    width, bins, heads = c.hidden_size, c.size("num_mel_bins"), c.num_attention_heads
+    if c.size("num_key_value_heads", default=heads) != heads:
+        raise c.error("audio_config: as many num_key_value_heads as num_attention_heads are described")
+    return Tower(
+        **encoder_sizes(c), before=(*with_bias("conv1", width, bins, 3), *with_bias("conv2", width, width, 3)),
+        after=layer_norm("norm", width), layers="layers", norms=("input_layernorm", "post_attention_layernorm"),
+        output="self_attn.o_proj", biases=(True, False, True, True), part="audio", modality="audio",
     )  # fmt: skip
 
 
