@@ -23,6 +23,9 @@ from vramwise.serving.transformers.dynamic_cache import dynamic_cache
 
 NOT_RUN = {
     "blt": "its class hands its cache a config that names no number of layers, and fails",
+    "blip-2": "takes no text without images",
+    "instructblip": "takes no text without images",
+    "instructblipvideo": "takes no text without images",
     "dinov2": "takes images and keeps nothing",
     "dinov2_with_registers": "takes images and keeps nothing",
     "dinov3_vit": "takes images and keeps nothing",

@@ -26,6 +26,9 @@ from vramwise.models.step import record_forward
 NOT_RUN = {
     "dinov2_with_registers": "training with registers is not described",
     "dinov3_vit": "training with registers and places that turn is not described",
+    "blip-2": "no loss without images, whose training is not described",
+    "instructblip": "no loss without images, whose training is not described",
+    "instructblipvideo": "no loss without images, whose training is not described",
     "blt": "the text decides: held against the class for every number of patches in test_byte_patches.py",
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",

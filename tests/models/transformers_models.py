@@ -38,6 +38,9 @@ _NOT_INITIALIZED = frozenset({"xlstm"})
 # The mappings hold only their decoders, which take another config, or those of other tasks.
 _IN_NO_MAPPING = {
     "audioflamingo3": "AudioFlamingo3ForConditionalGeneration",
+    "blip-2": "Blip2ForConditionalGeneration",
+    "instructblip": "InstructBlipForConditionalGeneration",
+    "instructblipvideo": "InstructBlipVideoForConditionalGeneration",
     "musicflamingo": "MusicFlamingoForConditionalGeneration",
     "musicgen": "MusicgenForConditionalGeneration",
     "musicgen_melody": "MusicgenMelodyForConditionalGeneration",

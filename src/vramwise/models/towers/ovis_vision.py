@@ -12,11 +12,8 @@ from vramwise.models.towers.tower_design import Tower, encoder_sizes, layer_norm
 
 def ovis2(c: Config) -> Tower:
     """Patches with a norm behind them and learned positions; squares of `hidden_stride` patches make one token."""
-    width, kinds, bias = (
-        c.hidden_size,
-        c.vocab_size - c.size("num_visual_indicator_tokens", least=0),
-        c.flag("qkv_bias"),
-    )
+    width, bias = c.hidden_size, c.flag("qkv_bias")
+    kinds = c.vocab_size - c.size("num_visual_indicator_tokens", least=0)
     if kinds < 1:
         raise c.error("num_visual_indicator_tokens leaves nothing of the tower's vocab_size")
     embeddings = "transformer.embeddings"
