@@ -37,7 +37,7 @@ def _feed_forward(c: Config, suffix: str) -> list[Weight]:
 def query_former(c: Config, *, text: bool, embedded: bool = False, read: int | None = None) -> list[Weight]:
     """All weights; `text`: prompts go in beside the queries, and have feed-forward halves of their own.
 
-    `embedded`: it embeds the prompts itself. `read` is the width of what the queries read, by default as the config says.
+    `embedded`: it embeds the prompts itself. `read` is the width of what queries read, by default as the config says.
     """
     width, often = c.hidden_size, c.size("cross_attention_frequency")
     c.heads_of(width)
