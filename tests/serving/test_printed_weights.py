@@ -19,6 +19,7 @@ LOGS = [
     ("meta-llama/Meta-Llama-3-8B-Instruct", "0.13.0", 4, {}, 3.7418),
     ("Qwen/Qwen3.5-27B", "0.19.0", 4, {}, 13.01),  # four times 262,144 positions
     ("Qwen/Qwen3.5-9B", "0.19.0", 4, {}, 4.52),
+    ("RedHatAI/Qwen3.6-35B-A3B-NVFP4", "0.20.0", 1, {}, 21.86),
     ("Qwen/Qwen3-VL-2B-Instruct", "0.11.0", 1, {"dtype": "fp16", "limit_mm_per_prompt": BLIND}, 3.4554),
 ]
 
