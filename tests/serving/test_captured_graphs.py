@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -263,3 +265,34 @@ def test_fewer_requests_split_less() -> None:
 def test_what_is_charged_is_a_quantity_of_its_own() -> None:
     assert "cuda_graph_estimate" in serve(engine_version="0.19.0").quantities
     assert "cuda_graph_estimate" not in serve(engine_version="0.17.1").quantities
+
+
+CAPTURES = [
+    json.loads(line)
+    for line in (Path(__file__).parents[2] / "benchmarks/cases/serving-vllm019.jsonl").read_text("utf-8").splitlines()
+    if "graph_captures_mib" in line
+]
+
+
+@pytest.mark.parametrize("case", CAPTURES, ids=[case["id"] for case in CAPTURES])
+def test_the_engine_counts_the_larger_of_both_first_captures(case: dict[str, Any]) -> None:
+    """The first captures that 0.19.0 printed on H100, by mode, and the estimate that it made of them."""
+    printed = {one["mode"]: one for one in case["extra"]["graph_captures_mib"]}
+    firsts = [one["first"] for one in printed.values()]
+    estimate_mib = max(firsts) + sum((one["graphs"] - 1) * max(1, one["each_further"]) for one in printed.values())
+    if "cuda_graph_estimate" in case["measured"]:
+        assert case["measured"]["cuda_graph_estimate"] / MIB == pytest.approx(estimate_mib, abs=8)
+    found = estimate(case["scenario"])
+    node = found.phases[-1].components.find("CUDA graphs")
+    assert node is not None
+    left_out = node.bytes - found.quantities["cuda_graph_estimate"].expected
+    assert left_out / MIB == pytest.approx(min(firsts), abs=37)
+
+
+def test_what_takes_all_graphs_is_not_the_estimate_but_on_the_second_runner() -> None:
+    llama = "meta-llama/Llama-3.1-8B-Instruct"
+    for version, differs in (("0.19.0", True), ("0.33.0", False)):
+        found = serve(llama, engine_version=version)
+        node = found.phases[-1].components.find("CUDA graphs")
+        assert node is not None
+        assert (found.quantities["cuda_graph_estimate"].expected < node.bytes) is differs

@@ -29,7 +29,7 @@ from vramwise.serving.vllm.activations import activation_peak
 from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, joined_by_multicast
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
-from vramwise.serving.vllm.graphs import HOPPER, graphs_node, profiles_attention, workspace_node
+from vramwise.serving.vllm.graphs import HOPPER, estimated_node, graphs_node, profiles_attention, workspace_node
 from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
@@ -49,13 +49,14 @@ class Budget:
     """The terms of one rank, of one pipeline stage, and how its KV cache is laid out.
 
     `charged`: terms that are subtracted from total · utilization, apart from the weights. `later`: what the budget
-    leaves out because it is made after it.
+    leaves out because it is made after it. `estimated_graphs`: what the engine expects of the graphs.
     """
 
     weights: Node
     activation: Node
     non_torch: Node
     graphs: Node
+    estimated_graphs: Node
     context: Node
     nccl: Node | None
     sampler: Node | None
@@ -78,7 +79,7 @@ class Budget:
         if self.resolved.profile.counts_context:
             terms.append(self.context)
         if self.resolved.profile.graphs_in_budget:
-            terms.append(self.graphs)
+            terms.append(self.estimated_graphs)
         return tuple(terms)
 
     def available(self, total: int, utilization: float, end: str = "bytes", held: int = 0) -> int:
@@ -119,11 +120,13 @@ def budgets_of(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[Budget, ...]
 
 
 def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
+    graphs = graphs_node(model, r, gpu)
     return Budget(
         weights=_weights(model, r.limited_to(1), stage),  # which hang on no length
         activation=activation_peak(model, r, embeds=stage == 0, samples=stage == r.settings.pipeline_parallel_size - 1),
         non_torch=_non_torch(model, r, gpu),
-        graphs=graphs_node(model, r, gpu),
+        graphs=graphs,
+        estimated_graphs=estimated_node(model, r, gpu, graphs),
         context=context_node(gpu),
         nccl=_nccl(r),
         sampler=sampler_state(model, r),

@@ -129,7 +129,7 @@ def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
 
 def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
     r = budget.resolved
-    estimated = {"cuda_graph_estimate": interval(budget.graphs)} if estimates_graphs(r) else {}
+    estimated = {"cuda_graph_estimate": interval(budget.estimated_graphs)} if estimates_graphs(r) else {}
     graphs = {"cuda_graph": printed_graphs(model, r, budget.graphs), **estimated} if budget.graphs.bytes else {}
     weights, peak, generation = interval(budget.weights), _printed_peak(budget), r.profile.generation
     return {
@@ -169,7 +169,7 @@ def _printed_peak(budget: Budget) -> Quantity:
     ends = ("low", "bytes", "high")
     if r.version < HEADROOM_VERSION:
         return interval(budget.activation)
-    terms = [budget.activation, budget.graphs] if r.profile.graphs_in_budget else [budget.activation]
+    terms = [budget.activation, budget.estimated_graphs] if r.profile.graphs_in_budget else [budget.activation]
     return Quantity(*(max(0, total_of(terms, end) - kept_bytes(budget.activation, end)) for end in ends))
 
 

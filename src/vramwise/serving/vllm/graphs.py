@@ -25,7 +25,8 @@ ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_me
 MOST_SPLITS = 32  # flash_attn_max_num_splits_for_cuda_graph
 LATENT_SPLITS_VERSION = (0, 13)
 WIDEST_HEAD = 256  # of FlashAttention 3
-WORKSPACE = "FlashInfer work space"
+WORKSPACE, SPLITS = "FlashInfer work space", "attention splits"
+MODULES = "graph_modules"
 AUTOTUNED = ((0, 11), (0, 18))
 SMALL_SEGMENT, LARGE_SEGMENT = 2 * MIB, 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp kSmallBuffer, kLargeBuffer
 FEW_SMALL_SEGMENTS = 2 * SMALL_SEGMENT
@@ -50,7 +51,7 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     made_here = profiles_attention(model, r) and (r.profile.graphs_in_budget or _attends_otherwise_too(model))
     beside = [
         Node(
-            "attention splits", splits, "derived", formula="splits × query heads × tokens × head size × 4",
+            SPLITS, splits, "derived", formula="splits × query heads × tokens × head size × 4",
             inputs={"splits": MOST_SPLITS, "tokens": _largest_step(model, r)},
             source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
         ),
@@ -183,14 +184,10 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     whole = _whole_steps(model, r) if newer else 0
     drafted = drafted_tokens(r) if r.version >= DRAFTED_SIZES_VERSION else 0
     sizes = _sizes(r, 1 + drafted, whole_queries=r.on_v2_runner or bool(whole))
-    piece, step = _rate_names(r)
-    terms = [(sizes * (layers + 1 if newer else layers), piece)]
+    one_size, one_step = _of_one(model, r, gpu)
+    terms = [(sizes * count, name) for count, name in one_size]
     if newer:
-        terms += [(whole * layers, step), (1, "graph_modules")]
-    if whole and flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
-        terms.append((whole, "graph_flashinfer_plan"))
-    if r.version >= (0, 9) and _calls_nccl(r, gpu):
-        terms.append((2 * layers * (sizes + whole), "graph_bytes_per_nccl_call"))
+        terms += [*((whole * count, name) for count, name in one_step), (1, MODULES)]
     values = [(count, constant("vllm", name, r.version)) for count, name in terms]
     held = _pool_bytes(model, r) if newer else 0
     low, expected, high = (
@@ -202,6 +199,44 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         "CUDA graphs", expected, values[0][1].kind, low, high,
         formula=formula if newer else "sizes × layers × bytes",
         inputs={"sizes": sizes, "whole_steps": whole, "layers": layers}, source=values[0][1].source,
+    )  # fmt: skip
+
+
+def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """How often each constant counts for one size that is captured by pieces, and for one whole step."""
+    layers = _layers(model, r)
+    piece, step = _rate_names(r)
+    pieces, steps = [(layers + (r.version >= FULL_GRAPHS_VERSION), piece)], [(layers, step)]
+    if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
+        steps.append((1, "graph_flashinfer_plan"))
+    if r.version >= (0, 9) and _calls_nccl(r, gpu):
+        pieces.append((2 * layers, "graph_bytes_per_nccl_call"))
+        steps.append((2 * layers, "graph_bytes_per_nccl_call"))
+    return pieces, steps
+
+
+def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> Node:
+    """What the first runner's profile says that graphs will take: less than they do, for of the first captures of
+    pieces and of whole steps, which bring what all others share, it counts the larger alone.
+
+    Source: 0.18.1 to 0.33.0 v1/worker/gpu_model_runner.py profile_cudagraph_memory (max of shared_memory_estimate).
+    """
+    if not graphs.bytes or r.on_v2_runner or not estimates_graphs(r) or not _whole_steps(model, r):
+        return graphs
+    one_size, one_step = _of_one(model, r, gpu)
+    held = _pool_bytes(model, r)
+    beside = sum(node.bytes for node in graphs.children if node.name in (SPLITS, WORKSPACE))
+
+    def left(whole: int, end: str) -> int:
+        first_size, first_step = (
+            shared + round(MIB * sum(count * getattr(constant("vllm", name, r.version), end) for count, name in terms))
+            for shared, terms in ((held, [*one_size, (1, MODULES)]), (beside, one_step))
+        )
+        return max(0, whole - min(first_size, first_step))
+
+    return Node(
+        "CUDA graphs", left(graphs.bytes, "expected"), graphs.kind, left(graphs.low, "low"), left(graphs.high, "high"),
+        formula="graphs − min(first of pieces, first whole step)", source=graphs.source,
     )  # fmt: skip
 
 

@@ -125,15 +125,14 @@ def _beside_the_share(budget: Budget, end: str, total: int | None) -> int:
 
 
 def _outside(budget: Budget, end: str) -> int:
-    """Context, NCCL and graphs where nobody's share holds them."""
+    """Context, NCCL and what of the graphs nobody's share holds."""
     r = budget.resolved
     outside: int = getattr(budget.context, end) if not r.profile.counts_context else 0
     if budget.nccl is not None:
         outside += getattr(budget.nccl, end)
-    if not r.profile.graphs_in_budget:
-        # capture empties PyTorch's pool of the profile run, so only what exceeds that needs more memory
-        outside += max(0, getattr(budget.graphs, end) - budget.activation.bytes)
-    return outside
+    held = getattr(budget.estimated_graphs, end) if r.profile.graphs_in_budget else 0
+    # capture empties PyTorch's pool of the profile run, so only what exceeds that needs more memory
+    return outside + max(0, getattr(budget.graphs, end) - held - budget.activation.bytes)
 
 
 def _fits(budget: Budget, total: int, spare: int, held: int) -> str:
