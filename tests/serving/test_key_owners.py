@@ -23,6 +23,7 @@ MOE, GEMMA, LATENT, HYBRID = (
     "deepseek-ai/DeepSeek-V2-Lite",
     "Qwen/Qwen3.5-9B",
 )
+DENSE, NVFP4_MOE = "Qwen/Qwen3-8B", "RedHatAI/Qwen3.6-35B-A3B-NVFP4"
 IK = {"variant": "ik_llama.cpp"}
 GGUF = {"quantization": "gguf", "gguf_quant": "Q8_0"}
 TWO: dict[str, Any] = {"num_gpus": 2}
@@ -60,6 +61,9 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "enable_prefix_caching": (False, {"max_num_seqs": 8}, HYBRID),
     "use_v1": (False, {"engine_version": "0.9.0"}, MOE),
     "flashinfer_sampler": (True, {"engine_version": "0.9.2"}, MOE),
+    "use_v2_runner": (False, {"engine_version": "0.31.0"}, MOE),
+    "first_start": (True, {"engine_version": "0.24.0"}, DENSE),
+    "moe_backend": ("cutlass", {"gpu": "rtx-5090"}, NVFP4_MOE),
     "disable_hybrid_kv_cache_manager": (True, {}, GEMMA),
     "mem_fraction_static": (0.6, {}, MOE),
     "chunked_prefill_size": (1024, {}, MOE),

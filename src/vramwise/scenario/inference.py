@@ -133,6 +133,11 @@ class ServeSettings(Settings):
     flashinfer_sampler: bool | None = switch(
         "vLLM up to 0.16: FlashInfer samples (in 0.8 to 0.10 where it is installed)", owner=VLLM
     )
+    use_v2_runner: bool | None = switch(
+        "vLLM from 0.22: the second model runner (VLLM_USE_V2_MODEL_RUNNER)", owner=VLLM
+    )
+    first_start: bool | None = switch("no earlier start left compiled graphs: this one compiles", owner=VLLM)
+    moe_backend: str | None = text("kernels of routed experts: cutlass for vLLM's own in 4 bits", owner=VLLM)
     disable_hybrid_kv_cache_manager: bool | None = switch("sliding layers are charged as full attention", owner=VLLM)
     mem_fraction_static: float | None = key(
         Fraction(help="share for weights and KV cache", optional=True, above_zero=True), None, owner=SGLANG

@@ -19,7 +19,10 @@ QUANTIZATIONS = {
 }  # fmt: skip
 _COUNTS_ITSELF = frozenset({"mtp", "suffix"})  # config/speculative.py: n_predict of the model, the tree's depth
 _NEGATED = frozenset({"enable_prefix_caching"})
-_SWITCHES = {"use_v1": "VLLM_USE_V1", "flashinfer_sampler": "VLLM_USE_FLASHINFER_SAMPLER"}
+_SWITCHES = {
+    "use_v1": "VLLM_USE_V1", "use_v2_runner": "VLLM_USE_V2_MODEL_RUNNER",
+    "flashinfer_sampler": "VLLM_USE_FLASHINFER_SAMPLER",
+}  # fmt: skip
 
 
 def write(asked: Asked) -> Draft:

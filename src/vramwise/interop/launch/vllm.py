@@ -32,6 +32,7 @@ MEANINGS = {
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
     "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", table),
     "--language-model-only": Meaning("language_model_only", switch),
+    "--moe-backend": Meaning("moe_backend", word),
     "--mamba-ssm-cache-dtype": Meaning("mamba_ssm_cache_dtype", word),
     "--cpu-offload-gb": Meaning("cpu_offload_gb", fraction),
     "--tensor-parallel-size": Meaning("tensor_parallel_size", whole),
@@ -47,6 +48,7 @@ MEANINGS = {
     "--enable-sleep-mode": Meaning("sleep_level", lambda text: 1 if switch(text) else None),  # /sleep's own default
     "--disable-hybrid-kv-cache-manager": Meaning("disable_hybrid_kv_cache_manager", switch),
 }
+SWITCHES = {"VLLM_USE_FLASHINFER_SAMPLER": "flashinfer_sampler", "VLLM_USE_V2_MODEL_RUNNER": "use_v2_runner"}
 UNCOUNTED = {
     "--kv-transfer-config": "connectors keep buffers of their own",
     "--hf-overrides": "the model's own config is used",
@@ -74,8 +76,9 @@ def read(start: Start) -> Launch:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":
         settings["use_v1"] = False
-    if start.environment.get("VLLM_USE_FLASHINFER_SAMPLER") in ("0", "1"):
-        settings["flashinfer_sampler"] = start.environment["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
+    for name, key in SWITCHES.items():
+        if start.environment.get(name) in ("0", "1"):
+            settings[key] = start.environment[name] == "1"
     notes: list[str] = []
     _quantization(words, settings, notes)
     _adapters(words, settings)

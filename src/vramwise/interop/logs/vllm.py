@@ -105,6 +105,14 @@ def _settings(reading: Reading, found: Collector, line: str) -> None:
         _apply(reading, table(line.partition("non-default args:")[2]))
     elif "args: Namespace(" in line:
         _apply(reading, pairs(line.partition("Namespace(")[2]))
+    elif "Compiling a graph for " in line:
+        reading.settings["first_start"] = True
+    elif "Directly load the compiled graph" in line:
+        reading.settings.setdefault("first_start", False)
+    elif "Using V2 Model Runner" in line:
+        reading.settings["use_v2_runner"] = True
+    elif "'VLLM_CUTLASS' NvFp4 MoE backend" in line:
+        reading.settings["moe_backend"] = "cutlass"
     elif "Using FlashInfer for top-p & top-k sampling" in line:
         reading.settings["flashinfer_sampler"] = True
     elif "Chunked prefill is enabled" in line and (tokens := _CHUNKED.search(line)):

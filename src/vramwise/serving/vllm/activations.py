@@ -21,6 +21,7 @@ from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.compilation import first_start
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
+from vramwise.serving.vllm.profile import BLACKWELL_SERVER
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, media_limits, sees_nothing
@@ -120,7 +121,17 @@ def _pass(r: Resolved, tokens: int, context_rows: int = 0, *, reuses_a_name: boo
         _input_copy_bytes(r),
         0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r, tokens),
         reuses_a_name,
+        fp4_experts=_has_fp4_experts(r),
     )
+
+
+def _has_fp4_experts(r: Resolved) -> bool:
+    """Whether routed experts run in vLLM's own 4-bit kernels: on Blackwell, where asked for, and not as whole experts
+    on a rank (0.19.0 to 0.33.0 layers/fused_moe/oracle/nvfp4.py, CutlassExpertsFp4)."""
+    rule, asked = r.storage.quantization, (r.settings.moe_backend or "").lower()
+    if asked != "cutlass" or r.settings.expert_parallel or r.capability is None or r.capability < BLACKWELL_SERVER:
+        return False
+    return rule is not None and rule.layout == "nvfp4"
 
 
 def _expert_tokens(r: Resolved, tokens: int) -> int:
@@ -153,12 +164,14 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
         return ()
     tokens = _expert_tokens(r, r.batched_tokens)
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
-    held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks) * r.storage.bytes_per_element)
+    fp4 = _has_fp4_experts(r)
+    held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks, fp4=fp4) * r.storage.bytes_per_element)
     if not held:
         return ()
     return (
         Node(EXPERTS, held, "derived",
-             formula="tokens × chosen × (max(inner, hidden) + max(gate and up, hidden)) × dtype",
+             formula="tokens × chosen × (gate and up + max(2 × gate and up, hidden)) × dtype" if fp4 else
+             "tokens × chosen × (max(inner, hidden) + max(gate and up, hidden)) × dtype",
              inputs={"tokens": tokens, "tensor_parallel_size": ranks},
              source="vLLM 0.14.1 to 0.33.0 v1/worker/workspace.py, layers/fused_moe workspace_shapes"),
     )  # fmt: skip

@@ -13,15 +13,16 @@ HIDDEN_COPIES, DRAFT_HIDDEN_COPIES = 4, 12
 
 
 def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple[Node, ...]:
-    """By how much compiling exceeds the peak where no earlier start left compiled graphs; none is expected, for a
-    later start loads them.
+    """By how much compiling exceeds the peak where no earlier start left compiled graphs; none is expected unless
+    `first_start` says so, for a later start loads them.
 
     The table of embeddings once more, and hidden states of all tokens. Held to starts of 0.24.0 on A100 with and
     without a cache (SpecDecoding-Study-vLLM-SGLang server_logs, Llama 3.1 8B: 1.05 and 0.23 GiB of 2,048 tokens; with a
     drafter that reads several layers 1.2 GiB, 1.67 of 8,192 tokens). Before TIMED_VERSION and where nothing is
     compiled, none.
     """
-    eager = r.profile.generation != "V1" or r.settings.enforce_eager
+    asked = r.settings.first_start
+    eager = asked is False or r.profile.generation != "V1" or r.settings.enforce_eager
     if eager or not embeds or r.version < TIMED_VERSION:
         return ()
     size = r.storage.bytes_per_element
@@ -35,7 +36,7 @@ def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple
     if more <= 0:
         return ()
     return (
-        Node(FIRST_START, 0, "assumed", 0, more,
+        Node(FIRST_START, more if asked else 0, "assumed", 0, more,
              formula="embeddings + copies × tokens × hidden size × dtype − the peak",
              inputs={"copies": copies, "tokens": r.batched_tokens},
              source="vLLM 0.16.0 to 0.33.0 config/compilation.py; v1/worker/gpu_worker.py memory_profiling"),

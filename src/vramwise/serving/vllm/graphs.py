@@ -232,7 +232,8 @@ def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> 
             shared + round(MIB * sum(count * getattr(constant("vllm", name, r.version), end) for count, name in terms))
             for shared, terms in ((held, [*one_size, (1, MODULES)]), (beside, one_step))
         )
-        return max(0, whole - min(first_size, first_step))
+        once: int = min(first_size, first_step)
+        return max(0, whole - once)
 
     return Node(
         "CUDA graphs", left(graphs.bytes, "expected"), graphs.kind, left(graphs.low, "low"), left(graphs.high, "high"),

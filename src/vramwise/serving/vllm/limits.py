@@ -130,9 +130,10 @@ def _outside(budget: Budget, end: str) -> int:
     outside: int = getattr(budget.context, end) if not r.profile.counts_context else 0
     if budget.nccl is not None:
         outside += getattr(budget.nccl, end)
-    held = getattr(budget.estimated_graphs, end) if r.profile.graphs_in_budget else 0
+    held: int = getattr(budget.estimated_graphs, end) if r.profile.graphs_in_budget else 0
     # capture empties PyTorch's pool of the profile run, so only what exceeds that needs more memory
-    return outside + max(0, getattr(budget.graphs, end) - held - budget.activation.bytes)
+    graphs: int = getattr(budget.graphs, end)
+    return outside + max(0, graphs - held - budget.activation.bytes)
 
 
 def _fits(budget: Budget, total: int, spare: int, held: int) -> str:

@@ -116,6 +116,7 @@ STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from he
 HEADROOM_VERSION = (0, 26, 1)
 IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight (v1/kv_cache_interface.py)
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
+V2_RUNNER_FIRST = (0, 22)
 V2_RUNNER_QUANTIZED, V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 24), (0, 25), (0, 29)  # config/vllm.py use_v2_model_runner
 V2_DRAFTS = ("eagle", "dflash", "dspark", "mtp")  # 0.22.0 to 0.28.0 _get_v2_model_runner_unsupported_features
 LARGEST_CAPTURE, LARGER_CAPTURE = 512, 1024  # tokens of the largest size that vLLM captures by itself

@@ -20,6 +20,7 @@ from vramwise.serving.vllm.profile import (
     HYBRID_CACHING_VERSION,
     IN_FLIGHT_VERSION,
     V2_RUNNER_ALL,
+    V2_RUNNER_FIRST,
     Profile,
     asks_for_v0,
     default_batched_tokens,
@@ -82,7 +83,10 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     if falls_back(given, model, storage, version, capability_of(gpu)):
         profile = profile_of(version, True)
     draft = str((given.speculative or {}).get("method") or "").lower()
-    second = profile.generation == "V1" and runs_v2_runner(version, model, storage.quantization is not None, draft)
+    second = runs_v2_runner(version, model, storage.quantization is not None, draft)
+    if given.use_v2_runner is not None and version >= V2_RUNNER_FIRST:
+        second = given.use_v2_runner
+    second = second and profile.generation == "V1"
     if second and version < V2_RUNNER_ALL:
         # v1/worker/gpu/model_runner.py profile_cudagraph_memory: 0 in 0.20.0 to 0.28.0. Thirty starts of 0.24.0 on A100
         # (SpecDecoding-Study-vLLM-SGLang server_logs) have the same cache whether graphs take 0.49 or 0.88 GiB

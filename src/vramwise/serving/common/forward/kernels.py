@@ -43,6 +43,7 @@ from vramwise.records import record
 
 _VIEWS = Heads | HeadsFirst | Split | Cached | AnyRotary | Halves | ToParameterDtype | Dropout
 _NORMS = RmsNorm | LayerNorm
+FP4_ROWS, FP4_GROUP, FP4_SCALES_IN_A_WORD = 163_840, 16, 4  # VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE
 GIVEN, RESIDUAL, EMBEDDINGS = -1, -2, -3
 """What the layer before made, and the residual: the two tensors that a layer with fused sums is handed, of which the
 residual is written into the embeddings. Other layers are handed one tensor, and the embeddings stay beside it."""
@@ -74,7 +75,8 @@ class Pass:
     `context_rows`: rows of the tensor that latent attention makes in place of keys and values of earlier tokens.
     `input_copy_bytes`: bytes for each value of a product's input that is copied in 8 bits. `workspace_tokens`: tokens
     whose experts run at once in buffers that go afterwards; 0 where such buffers are counted elsewhere. `reuses_name`:
-    the MLP's code gives its result the name of its input (`x = self.act_fn(x)`), which frees that.
+    the MLP's code gives its result the name of its input (`x = self.act_fn(x)`), which frees that. `fp4_experts`: see
+    `fp4_expert_bytes`.
     """
 
     tokens: int
@@ -85,6 +87,7 @@ class Pass:
     input_copy_bytes: float = 0.0
     workspace_tokens: int = 0
     reuses_name: bool = False
+    fp4_experts: bool = False
     kernels: Kernels = Kernels()
 
 
@@ -254,6 +257,8 @@ class Lowered:
         return bool(op.inputs) and self.root[op.inputs[0].id] in self.cut
 
     def _beside(self, op: Operation) -> int:
+        if isinstance(op, ExpertMlps) and self.run.fp4_experts:
+            return fp4_expert_bytes(op, self.run)
         if isinstance(op, ExpertMlps) and self.run.workspace_tokens:
             chosen, inner, first, hidden = expert_sizes(op, self.run.ranks, self.run.expert_ranks)
             return self.run.workspace_tokens * chosen * (inner + max(first, hidden)) * self.run.element_bytes
@@ -280,6 +285,25 @@ def expert_sizes(op: ExpertMlps, ranks: int, expert_ranks: int) -> tuple[int, in
     hidden, chosen = op.inputs[0].width, op.experts_per_token
     inner = op.inner_width if expert_ranks > 1 else -(-op.inner_width // ranks)
     return chosen, inner, (op.fused_branches or 2) * inner, hidden
+
+
+def fp4_expert_bytes(op: ExpertMlps, run: Pass) -> int:
+    """What routed experts of vLLM's own 4-bit kernels hold beside their two buffers.
+
+    The rows of the chosen experts, until the end; before each product these in 4 bits, with room for the scales of
+    FP4_ROWS tokens whatever the batch; at the end the rows that were made, in order, and their products with the
+    router's weights (0.13.0 to 0.33.0 run_cutlass_moe_fp4, _custom_ops.py scaled_fp4_experts_quant).
+    """
+    chosen, inner, _, hidden = expert_sizes(op, run.ranks, run.expert_ranks)
+    rows = run.tokens * chosen
+    given = block_bytes(rows * hidden * run.element_bytes)
+
+    def in_four_bits(width: int) -> int:
+        words = -(-(width // FP4_GROUP) // FP4_SCALES_IN_A_WORD)
+        return block_bytes(rows * width // 2) + block_bytes(FP4_ROWS * chosen * words * FP4_SCALES_IN_A_WORD)
+
+    summed = 2 * given + block_bytes(run.tokens * hidden * run.element_bytes)
+    return given + max(in_four_bits(hidden), in_four_bits(inner), summed)
 
 
 def _shared_first(ops: tuple[Operation, ...]) -> list[Operation]:

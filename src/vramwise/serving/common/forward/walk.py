@@ -63,17 +63,21 @@ def widest_attention(model: Model, ranks: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def experts_workspace(model: Model, tokens: int, ranks: int, expert_ranks: int) -> int:
+def experts_workspace(model: Model, tokens: int, ranks: int, expert_ranks: int, *, fp4: bool = False) -> int:
     """Elements of the two buffers of the layer with the largest routed experts.
 
     tokens · chosen · (max(inner, hidden) + max(gate and up, hidden)): TritonExperts.workspace_shapes of
-    layers/fused_moe, 0.14.1 to 0.33.0.
+    layers/fused_moe, 0.14.1 to 0.33.0. `fp4`: gate and up + max(2 · gate and up, hidden), for CutlassExpertsFp4 takes
+    the width of both as that of one.
     """
     sizes = (
         expert_sizes(op, ranks, expert_ranks) for b in model.layers() for op in b.ops if isinstance(op, ExpertMlps)
     )
-    return tokens * max((chosen * (max(inner, hidden) + max(first, hidden)) for chosen, inner, first, hidden in sizes),
-                        default=0)  # fmt: skip
+    buffers = (
+        chosen * (first + max(2 * first, hidden) if fp4 else max(inner, hidden) + max(first, hidden))
+        for chosen, inner, first, hidden in sizes
+    )
+    return tokens * max(buffers, default=0)
 
 
 def fullest(layer: Lowered, *, named: bool, is_first: bool = False) -> LiveSet:
