@@ -18,7 +18,7 @@ COUNTS = {
     "diffusers.jsonl": (7, 9),
     "llamacpp-logs.jsonl": (49, 205),
     "llamacpp.jsonl": (159, 477),
-    "serving-2026.jsonl": (49, 190),
+    "serving-2026.jsonl": (66, 265),
     "serving-logs.jsonl": (89, 378),
     "serving-threads.jsonl": (17, 41),
     "serving-vllm019.jsonl": (38, 292),
