@@ -251,3 +251,19 @@ def test_a_path_of_the_machine_that_will_serve_is_the_known_model_of_that_name()
 def test_ik_llama_cpp_can_be_told_to_reserve_for_few_logits() -> None:
     settings = read("llama-server -m llama-3.1-8b-Q4_K_M.gguf -ub 4096 -wgt 1 -mtp").scenario["serve"]
     assert (settings["variant"], settings["logits_all"]) == ("ik_llama.cpp", False)
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("vllm/vllm-openai:v0.6.6.post1 --model", "0.6.6"),
+        ("lmsysorg/sglang:v0.4.6.post5-cu124 python3 -m sglang.launch_server --model-path", "0.4.6"),
+        ("vllm/vllm-openai:v0.11.0-x86_64 --model", "0.11.0"),
+        ("vllm/vllm-openai:nightly --model", None),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda-b6123 -m", "b6123"),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda -m", None),
+    ],
+)
+def test_the_version_that_a_tag_says(image: str, version: str | None) -> None:
+    launch = read_command([*image.split(), "Qwen/Qwen3-8B"])
+    assert launch.scenario["serve"].get("engine_version") == version  # type: ignore[attr-defined]

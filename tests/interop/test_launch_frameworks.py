@@ -120,8 +120,12 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
         (
             "rl: grpo\ntrl:\n  use_vllm: true\n  max_completion_length: 256\n  beta: 0.001\n"
             "vllm:\n  gpu_memory_utilization: 0.85",
-            {"extra_models": ["reference", "rollout:vllm"], "rollout_gpu_memory_utilization": 0.85,
-             "sequence_length": 256},
+            {"extra_models": ["reference"], "rollout_gpu_memory_utilization": None, "sequence_length": 256},
+        ),
+        (
+            "rl: grpo\ntrl:\n  use_vllm: true\n  vllm_mode: colocate\n  max_completion_length: 256\n"
+            "vllm:\n  gpu_memory_utilization: 0.4",
+            {"extra_models": ["rollout:vllm"], "rollout_gpu_memory_utilization": 0.4},
         ),
     ],
 )  # fmt: skip
@@ -180,6 +184,14 @@ def test_axolotls_flags_win_over_its_file(tmp_path: Path) -> None:
              "rollout_gpu_memory_utilization": 0.5},
         ),
         (
+            f"swift sft --model {LLAMA} --dataset ./first.json ./second.json --model_name Swift Robot --max_length 2048",
+            {"sequence_length": 2048},
+        ),
+        (
+            "swift sft --model_type qwen1.5-7b-chat --sft_type lora --lora_target_modules '[q_proj, \"v_proj\"]'",
+            {"model": "qwen1.5-7b-chat", "lora_targets": ["q_proj", "v_proj"]},
+        ),
+        (
             f"swift rlhf --rlhf_type dpo --model {LLAMA} --fsdp fsdp2",
             {"extra_models": ["reference"], "micro_batch_size": 2, "fsdp": "full-shard", "fsdp_version": 2},
         ),
@@ -187,6 +199,18 @@ def test_axolotls_flags_win_over_its_file(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_swift(line: str, expected: dict[str, Any]) -> None:
     assert not any("unknown" in note for note in check(line, expected).notes)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"swift rlhf --rlhf_type grpo --model {LLAMA} --use_vllm true --vllm_mode server --max_completion_length 1024",
+        f"trl grpo --model_name_or_path {LLAMA} --use_vllm --vllm_mode server",
+    ],
+)
+def test_an_engine_on_cards_of_its_own_is_said_not_to_count(line: str) -> None:
+    launch = check(line, {"extra_models": ["reference"] if "swift" in line else None})
+    assert any("cards of its own" in note for note in launch.notes)
 
 
 def test_swifts_tuners_that_are_not_described_are_refused() -> None:

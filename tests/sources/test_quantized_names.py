@@ -17,6 +17,13 @@ from vramwise.sources import resolve
         ("hugging-quants/Meta-Llama-3.1-8B-Instruct-AWQ-INT4", "meta-llama/Meta-Llama-3.1-8B-Instruct", "awq"),
         ("unsloth/meta-llama-3.1-8b-instruct-bnb-4bit", "meta-llama/Meta-Llama-3.1-8B-Instruct", "bitsandbytes"),
         ("nobody/Llama-3.3-70B-Instruct-FP8-dynamic", "meta-llama/Llama-3.3-70B-Instruct", "fbgemm_fp8"),
+        ("unsloth/Qwen3-14B-unsloth-bnb-4bit", "Qwen/Qwen3-14B", "bitsandbytes"),
+        ("unsloth/gemma-3-4b-it-unsloth-bnb-4bit", "google/gemma-3-4b-it", "bitsandbytes"),
+        ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "meta-llama/Llama-3.3-70B-Instruct", "modelopt"),
+        ("nvidia/DeepSeek-R1-0528-FP4", "deepseek-ai/DeepSeek-R1-0528", "modelopt"),
+        ("Intel/Qwen3-30B-A3B-Instruct-2507-int4-AutoRound", "Qwen/Qwen3-30B-A3B-Instruct-2507", "gptq"),
+        ("casperhansen/llama-3-70b-instruct-awq", "meta-llama/Meta-Llama-3-70B-Instruct", "awq"),
+        ("TheBloke/Llama-2-13B-chat-GPTQ", "meta-llama/Llama-2-13b-chat-hf", "gptq"),
     ],
 )
 def test_the_name_says_model_and_format(name: str, base: str, method: str) -> None:
@@ -26,6 +33,19 @@ def test_the_name_says_model_and_format(name: str, base: str, method: str) -> No
     assert {**found.config, "quantization_config": None} == {**resolve(base).config, "quantization_config": None}
     assert found.note is not None
     assert base in found.note
+
+
+def test_a_dynamic_quant_says_that_some_layers_are_wider() -> None:
+    note = resolve("unsloth/Qwen3-14B-unsloth-bnb-4bit").note
+    assert note is not None
+    assert "some layers in 16 bit" in note
+    assert "some layers" not in str(resolve("unsloth/Meta-Llama-3.1-8B-bnb-4bit").note)
+
+
+@pytest.mark.parametrize("name", ["Qwen3VL-8B-Instruct", "qwen3vl 8b instruct"])
+def test_words_that_run_together_name_the_same_model(name: str) -> None:
+    """`Qwen3VL-8B-Instruct-Q8_0.gguf` is a file of Qwen/Qwen3-VL-8B-Instruct-GGUF."""
+    assert resolve(name).id == "Qwen/Qwen3-VL-8B-Instruct"
 
 
 def test_a_format_behind_an_unknown_name_is_no_model() -> None:

@@ -51,7 +51,7 @@ RECORD = Engine(
             "main",
         ),
         example="llama-server",
-        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::[a-z-]*?-?(b[0-9]+)?)?",
+        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?",
         server=("llama-server",),
     ),
     # docs/docker.md

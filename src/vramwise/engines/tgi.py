@@ -23,7 +23,7 @@ RECORD = Engine(
         programs=("text-generation-launcher",),
         example="text-generation-launcher",
         modules=("text_generation_server.cli",),
-        image=r"huggingface/text-generation-inference(?::v?([0-9][0-9.]*))?",
+        image=r"huggingface/text-generation-inference(?::v?([0-9]+(?:\.[0-9]+)*))?",
         server=("text-generation-launcher",),
         model_flag="--model-id",
     ),

@@ -40,7 +40,7 @@ RECORD = Engine(
             "vllm.entrypoints.api_server",
             "vllm.entrypoints.cli.main",
         ),
-        image=r"vllm/vllm-openai(?::v?([0-9][0-9.]*))?",
+        image=r"vllm/vllm-openai(?::v?([0-9]+(?:\.[0-9]+)*))?",
         shortens_flags=True,
         subcommands=True,
         server=("vllm", "serve"),

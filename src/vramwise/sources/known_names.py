@@ -29,6 +29,7 @@ _MADE_FROM_IT = _TUNED.union(
 _DATE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])")  # year and month, as in Mistral-Small-Instruct-2409
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])", re.IGNORECASE)
 _POWERS = {"m": 6, "b": 9, "t": 12}
+_SHORTEST = 4  # letters and numbers by which a name run together can be told
 _USUAL_SIZE = 8e9  # where a name says no size: what most families have nearby and one card holds
 
 Words = tuple[str, ...]
@@ -70,6 +71,20 @@ def find(name: str) -> Match | None:
         return None
     (model_id, spelling), *others = by_id.items()
     return Match(model_id, spelling, tuple(other for _, other in others))
+
+
+def spelled_alike(short: str) -> tuple[str, str] | None:
+    """Id and spelling of the name that has the same letters and numbers, however they are parted (Qwen3VL-8B-Instruct).
+
+    `meta` before and `hf` behind a name tell nothing apart. Among several the one that `find` would take.
+    """
+    wanted = _run_together(words_of(short))
+    found = [names().exact[spelling.lower()] for words, spelling in _spellings() if _run_together(words) == wanted]
+    return min(found, key=_rank) if found and len(wanted) > _SHORTEST else None
+
+
+def _run_together(words: Words) -> str:
+    return "".join(words)
 
 
 def base_of_that_size(name: str) -> str | None:
@@ -173,6 +188,9 @@ def meant(name: str) -> ModelSource | None:
     """The model of the catalog that a name means, None where it means none."""
     org, _, short = name.rpartition("/")
     match = find(short) if not org or org.lower() in MIRRORS else None
+    if match is None and not org:
+        alike = spelled_alike(short)
+        match = Match(*alike) if alike is not None else None
     if match is None:
         return _quantized(name) or (None if org else _of_that_size(name))
     source = _from_catalog(match.id, match.spelling)
@@ -215,8 +233,9 @@ def _quantized(name: str) -> ModelSource | None:
     base, words, table = found
     base_model = known(base)
     if base_model is None:
-        named = written_behind_organisation(base.rpartition("/")[2])
-        base_model = _from_catalog(*named[0]) if named else None
+        short = base.rpartition("/")[2]
+        named = next(iter(written_behind_organisation(short)), None) or spelled_alike(short)
+        base_model = _from_catalog(*named) if named else None
     if base_model is None:
         return None
     config = {**base_model.config, "quantization_config": table}

@@ -10,6 +10,7 @@ from vramwise.sources.picks import USUAL_QUANTIZATION
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
 _NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+_NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}
 
 # Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
 _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
@@ -22,10 +23,19 @@ _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
     (r"fp8-dynamic", "fp8 weights with a scale a row", {"quant_method": "fbgemm_fp8"}),
     (r"fp8", "fp8 weights", {"quant_method": "fp8"}),
     (r"quantized\.w8a8|w8a8", "8-bit weights", _W8A8),
-    (r"(?:unsloth-)?bnb-4bit", "nf4 weights, doubly quantized", _NF4),
+    (r"(?:nv)?fp4", "4-bit NVFP4 weights in groups of 16, all but the output layer", _NVFP4),
+    (
+        r"int4-autoround|autoround-int4", "4-bit AutoRound weights in groups of 128, as GPTQ packs them",
+        {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    ),
+    (
+        r"unsloth-bnb-4bit", "nf4 weights, doubly quantized; Unsloth leaves some layers in 16 bit, which its config.json "
+        "alone tells: the weights are at least this", _NF4,
+    ),
+    (r"bnb-4bit", "nf4 weights, doubly quantized", _NF4),
 )  # fmt: skip
 _NAME = re.compile(
-    r"(?P<base>.+)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",
+    r"(?P<base>.+?)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",
     re.IGNORECASE,
 )
 

@@ -211,11 +211,17 @@ def _preferences(options: Options, train: dict[str, object]) -> tuple[dict[str, 
 
 
 def _trl_options(options: Options) -> Options:
-    """The `trl` and `vllm` tables by TRL's own names."""
+    """The `trl` and `vllm` tables by TRL's own names.
+
+    0.19 utils/schemas/validation.py check_vllm_mode_set: an engine on cards of its own where `vllm_mode` says nothing;
+    core/trainers/grpo/__init__.py: the engine's share is handed on to one on the trainer's cards alone.
+    """
     found = Options(("trl", "trainer"), "TRL")
     table, engine = options.values.get("trl"), options.values.get("vllm")
     if isinstance(table, Mapping):
         found.read_table(table)
+    if found.first("vllm_mode") is None:
+        found.give("vllm_mode", "server")
     share = engine.get("gpu_memory_utilization") if isinstance(engine, Mapping) else None
     if share is not None:
         found.give("vllm_gpu_memory_utilization", share)

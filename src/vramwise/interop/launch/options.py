@@ -124,12 +124,13 @@ class Options:
         return None
 
     def several(self, *names: str) -> list[str]:
-        """The values of the first of the options that has some; commas separate too."""
+        """The values of the first of the options that has some; commas separate too, and a list's own brackets go."""
         for name in names:
             value = self.values.get(name)
             if value is not None and str(value).lower() not in ("none", "null", ""):
                 values = value if isinstance(value, list) else [value]
-                return [part.strip() for one in values for part in str(one).split(",") if part.strip()]
+                parts = [part.strip() for one in values for part in _unbracketed(str(one)).split(",")]
+                return [part for part in parts if part]
         return []
 
     def is_on(self, *names: str, default: bool = False) -> bool:
@@ -195,6 +196,14 @@ class Options:
         if self.loose:
             notes.append(f"words that belong to no flag, left out: {_listed(self.loose)}")
         return notes
+
+
+def _unbracketed(text: str) -> str:
+    """`[q_proj, 'v_proj']`, a list as Python or YAML writes it, as its entries; an expression such as `[qv]_proj` stays."""
+    inner = text.strip()
+    if not (inner.startswith("[") and inner.endswith("]")) or "[" in inner[1:] or "]" in inner[:-1]:
+        return text
+    return ",".join(part.strip().strip("'\"") for part in inner[1:-1].split(","))
 
 
 def flattened(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -17,6 +17,7 @@ from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
+from vramwise.interop.launch.trl import OF_ITS_OWN
 from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
@@ -47,7 +48,8 @@ def read(start: Start) -> Launch:
     _refuse_megatrons(options)
     launcher = launcher_of(start) if start.is_script else by_environment(start)
     sharding = _sharding(options)
-    model = one_model("ms-swift", options.first("model", "model_id_or_path"), "--model MODEL")
+    named = options.first("model", "model_id_or_path") or options.first("model_type")  # before 3.0 the type named it
+    model = one_model("ms-swift", named, "--model MODEL")
     common, notes = trainer_settings(options, sharding, {"gradient_checkpointing": True})
     own = {"framework": "ms-swift", "micro_batch_size": 1}
     train: dict[str, object] = {**own, **options.settings(), **sharding.settings, **common}
@@ -163,6 +165,8 @@ def _completions(options: Options, found: dict[str, object], models: list[str], 
         models.append("rollout:vllm")
         found["rollout_gpu_memory_utilization"] = fraction(options.first("vllm_gpu_memory_utilization") or _SHARE)
         found["rollout_sleep"] = bool(options.number("sleep_level"))
+    else:
+        notes.append(OF_ITS_OWN)
     return notes
 
 

@@ -14,6 +14,7 @@ _LENGTH = 1024
 _COMPLETION = 512
 _BETAS = {"grpo": "0.0", "rloo": "0.05"}
 _SHARE = "0.3"
+OF_ITS_OWN = "vllm_mode server: the rollout engine has cards of its own, which are not counted"
 
 
 def stage_settings(stage: str, options: Options) -> tuple[dict[str, object], list[str]]:
@@ -64,6 +65,8 @@ def rollout_settings(stage: str, options: Options) -> tuple[dict[str, object], l
         models.append("rollout:vllm")
         found["rollout_gpu_memory_utilization"] = fraction(options.first("vllm_gpu_memory_utilization") or _SHARE)
         found["rollout_sleep"] = options.is_on("vllm_enable_sleep_mode")
+    else:
+        notes.append(OF_ITS_OWN)
     if models:
         found["extra_models"] = models
     return found, notes
