@@ -267,3 +267,18 @@ def test_ik_llama_cpp_can_be_told_to_reserve_for_few_logits() -> None:
 def test_the_version_that_a_tag_says(image: str, version: str | None) -> None:
     launch = read_command([*image.split(), "Qwen/Qwen3-8B"])
     assert launch.scenario["serve"].get("engine_version") == version  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("words", "mix", "near"),
+    [
+        ("-hf unsloth/DeepSeek-R1-0528-GGUF:UD-IQ1_S", "UD-IQ1_S", "IQ1_S"),
+        ("-m C:\\models\\Qwen3-30B-A3B-UD-Q4_K_XL-00001-of-00002.gguf", "UD-Q4_K_XL", "Q4_K_M"),
+        ("-hf unsloth/Qwen3-8B-GGUF --hf-file Qwen3-8B-UD-Q8_K_XL.gguf", "UD-Q8_K_XL", "Q8_0"),
+    ],
+)
+def test_a_mix_of_its_makers_own_names_the_nearest_type(words: str, mix: str, near: str) -> None:
+    launch = read_command(["llama-server", *words.split()])
+    assert launch.scenario["serve"]["gguf_quant"] == "custom"  # type: ignore[index]
+    [said] = [note for note in launch.notes if note.startswith(mix)]
+    assert f"--gguf-quant {near}" in said

@@ -184,7 +184,7 @@ def test_axolotls_flags_win_over_its_file(tmp_path: Path) -> None:
              "rollout_gpu_memory_utilization": 0.5},
         ),
         (
-            f"swift sft --model {LLAMA} --dataset ./first.json ./second.json --model_name Swift Robot --max_length 2048",
+            f"swift sft --model {LLAMA} --dataset ./a.json ./b.json --model_name Swift Robot --max_length 2048",
             {"sequence_length": 2048},
         ),
         (

@@ -251,6 +251,14 @@ def test_layers_for_multi_token_prediction_have_a_cache_in_ik() -> None:
     assert mib(serve("zai-org/GLM-4.5-Air", **newer, speculative={"method": "mtp"}), "kv_cache_bytes") == 12032.0
 
 
+def test_a_mix_that_only_its_file_tells_has_no_weights_in_any_moment() -> None:
+    """UD-IQ1_S of a 671B model is 168 GB; what is needed at least may not hold the 376 GiB of another type."""
+    result = serve("deepseek-ai/DeepSeek-R1", gguf_quant="custom", n_ctx=2048)
+    [load] = [phase for phase in result.phases if phase.name == "load"]
+    assert [node.bytes for node in load.components.children if node.name == "weights"] == [0]
+    assert "weights" not in result.quantities
+
+
 def _fits(**serve):
     scenario = {"model": "meta-llama/Llama-3.3-70B-Instruct", "task": "serve", "gpu": "rtx-4090",
                 "serve": {"engine": "llama.cpp", "gguf_quant": "Q4_K_M", "n_ctx": 8192, **serve}}  # fmt: skip

@@ -133,6 +133,27 @@ def test_a_message_is_read_as_the_oom_command_reads_it(tmp_path, capsys):
     assert answer("read", {"name": "run.log", "text": MESSAGE}) == {"kind": "oom", "report": shown}
 
 
+def test_a_tools_file_that_names_the_models_class_is_no_config_of_a_model():
+    """axolotl's examples say `model_type: LlamaForCausalLM` beside `base_model`."""
+    found = answer("read", {"name": "axolotl.yml", "text": f"model_type: LlamaForCausalLM\n{AXOLOTL}"})
+    assert found["kind"] == "config"
+    assert found["programs"][0]["report"]["model"]["id"] == "meta-llama/Meta-Llama-3-8B"
+
+
+def test_a_script_that_names_another_file_asks_for_both():
+    text = "#!/bin/bash\naccelerate launch --config_file configs/fsdp.yaml train.py --model_name_or_path gpt2\n"
+    assert answer("read", {"name": "run.sh", "text": text})["error"]["message"] == (
+        "it names a file that is not here: ask vramwise estimate FILE where both lie "
+        "(run.sh: configs/fsdp.yaml: No such file or directory)"
+    )
+
+
+def test_a_command_with_an_unknown_model_says_so():
+    message = answer("read", {"name": "p.txt", "text": "vllm serve nobody/Nothing-9B"})["error"]["message"]
+    assert "unknown model" in message
+    assert "not here" not in message
+
+
 def test_a_tools_file_is_read_to_its_programs():
     found = answer("read", {"name": "C:\\runs\\axolotl.yml", "text": AXOLOTL, "gpu": "4090"})
     [program] = found["programs"]

@@ -29,8 +29,10 @@ _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
         {"quant_method": "gptq", "bits": 4, "group_size": 128},
     ),
     (
-        r"unsloth-bnb-4bit", "nf4 weights, doubly quantized; Unsloth leaves some layers in 16 bit, which its config.json "
-        "alone tells: the weights are at least this", _NF4,
+        r"unsloth-bnb-4bit",
+        "nf4 weights, doubly quantized; Unsloth leaves some layers in 16 bit, which its config.json alone tells: "
+        "the weights are at least this",
+        _NF4,
     ),
     (r"bnb-4bit", "nf4 weights, doubly quantized", _NF4),
 )  # fmt: skip

@@ -23,6 +23,22 @@ def file_type_named(text: str) -> str | None:
     return "custom" if _TYPE.search(f"-{text}") else None
 
 
+def mix_named(text: str) -> str | None:
+    """What a file's or repository's name calls a mix of its maker's own (UD-Q4_K_XL), None where it calls none."""
+    name, _, kind = text.rpartition("/")[2].rpartition(":")
+    match = _TYPE.search(f"-{kind}" if name else _PART.sub("", re.sub(r"[-_.]?gguf$", "", kind, flags=re.I)))
+    found = match.group(1) if match is not None else None
+    return found if found is not None and file_type_named(found) == "custom" else None
+
+
+def nearest_type(mix: str) -> str | None:
+    """llama.cpp's own type of the same bits as a mix (Q2_K of UD-Q2_K_XL, IQ1_S of UD-IQ1_S), None where it has none."""
+    plain = re.sub(r"^(?:UD-|APEX-|dynamic-)", "", mix, flags=re.I).upper()
+    bits = re.match(r"(I?Q\d(?:_K)?)(?:_\w+)?$", plain)
+    wanted = (plain, *((f"{bits[1]}_M", bits[1], f"{bits[1]}_S", f"{bits[1].removesuffix('_K')}_0") if bits else ()))
+    return next((_BY_NAME[name] for name in wanted if name in _BY_NAME), None)
+
+
 def model_of_file(path: str) -> tuple[str, str | None]:
     """Model and file type from a file's name: `Llama-3.1-8B-Instruct-Q4_K_M.gguf`."""
     name = re.split(r"[\\/]", path)[-1]

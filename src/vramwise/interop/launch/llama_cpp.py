@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.errors import clipped
 from vramwise.files import is_there
 from vramwise.interop.launch.adapters import RANK_ASSUMED
 from vramwise.interop.launch.command import (
@@ -14,7 +15,7 @@ from vramwise.interop.launch.command import (
     words_for,
 )
 from vramwise.interop.launch.flags import Words
-from vramwise.interop.launch.gguf_names import model_of_file, model_of_repository
+from vramwise.interop.launch.gguf_names import mix_named, model_of_file, model_of_repository, nearest_type
 from vramwise.interop.launch.llama_cpp_variables import words_of_variable
 from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
 
@@ -121,6 +122,11 @@ def read(start: Start) -> Launch:
         settings["max_loras"] = len(adapters)
     read_flags = frozenset(MEANINGS) | _APART
     notes = notes_of("llama.cpp", words, read_flags, UNCOUNTED, words.loose)
+    mix = _mix(words) if settings.get("gguf_quant") == "custom" else None
+    near = nearest_type(mix) if mix is not None else None
+    if near is not None:
+        notes = (*notes, f"{clipped(mix)} is a mix of its maker's own: --gguf-quant {near} before -- answers with the "
+                         "weights of the nearest of llama.cpp's own, the file on disk with its own")  # fmt: skip
     if adapters:
         notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
     return Launch("llama.cpp", scenario, notes, understood_of(words, read_flags))
@@ -157,6 +163,11 @@ def _model(words: Words, settings: dict[str, object]) -> str:
     if kind is not None:
         settings["gguf_quant"] = kind
     return model
+
+
+def _mix(words: Words) -> str | None:
+    named = (_last(words, flags) for flags in (_MODEL, ("-hff", "--hf-file"), ("-mu", "--model-url"), _REPOSITORY))
+    return next((mix for one in named if one is not None and (mix := mix_named(one.replace("\\", "/")))), None)
 
 
 def _layers(words: Words, settings: dict[str, object]) -> None:

@@ -199,7 +199,7 @@ class Options:
 
 
 def _unbracketed(text: str) -> str:
-    """`[q_proj, 'v_proj']`, a list as Python or YAML writes it, as its entries; an expression such as `[qv]_proj` stays."""
+    """The entries of a list as Python or YAML writes it, `[q_proj, v_proj]`; the expression `[qv]_proj` stays."""
     inner = text.strip()
     if not (inner.startswith("[") and inner.endswith("]")) or "[" in inner[1:] or "]" in inner[:-1]:
         return text

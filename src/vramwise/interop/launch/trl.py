@@ -41,6 +41,18 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, object], lis
     return found, notes
 
 
+def beside_a_step(stage: str) -> tuple[int, dict[str, object]]:
+    """Sequences that a sample of a batch is, and the keys of `train` that say which models stand beside the policy.
+
+    By the trainer's defaults; GRPO's completions are made by vLLM on the policy's cards, as `use_vllm` alone means.
+    """
+    options = Options(("trl", "trainer"), "TRL")
+    options.give("use_vllm", True)
+    found, _ = stage_settings(stage, options)
+    beside = {key: value for key, value in found.items() if key in ("extra_models", "rollout_gpu_memory_utilization")}
+    return 2 if found.get("pairs") else 1, beside
+
+
 def rollout_settings(stage: str, options: Options) -> tuple[dict[str, object], list[str]]:
     """Lengths, models and the engine of trainers whose sequences a rollout makes."""
     found: dict[str, object] = {}

@@ -38,8 +38,10 @@ class Terms:
         self.model, self.plan, self.placed, self.custom, self.gpu = model, plan, placed, custom, gpu
         self.cache: CacheBytes = cache_bytes(model, plan)
         inputs = {"gguf_quant": plan.file_type, "n_gpu_layers": plan.gpu_layers}
-        self.gpu_weights = by_device("weights", placed.device_bytes, "Σ tensors on the GPU", inputs, _FILE_SOURCE)
-        self.host_weights = Node("weights", placed.host_bytes, "exact", formula="Σ tensors on the host", inputs=inputs,
+        on_devices = [0] * len(placed.device_bytes) if custom else placed.device_bytes  # the header alone tells them
+        on_host = 0 if custom else placed.host_bytes
+        self.gpu_weights = by_device("weights", on_devices, "Σ tensors on the GPU", inputs, _FILE_SOURCE)
+        self.host_weights = Node("weights", on_host, "exact", formula="Σ tensors on the host", inputs=inputs,
                                  source=_FILE_SOURCE)  # fmt: skip
         self.compute = compute_node(model, plan, placed)
         self.host = host_node(model, plan, placed)

@@ -33,6 +33,8 @@ FIRST: Mapping[str, Any] = {
     "model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4090", "serve": {"engine": "vllm", "max_model_len": 8192},
 }  # fmt: skip
 """What a page asks while nobody has asked anything."""
+TRAINERS = ("sft", "dpo", "kto", "grpo")
+"""TRL's trainers that a page offers, plain fine-tuning first."""
 _TYPES: dict[type[Kind[Any]], str] = {
     Choice: "choice", Whole: "integer", Size: "size", Fraction: "number", Number: "number", Switch: "boolean",
     Several: "list", AllOrSeveral: "list", Table: "table", ModelReference: "model",
@@ -115,10 +117,13 @@ def gpus(body: Body) -> dict[str, Any]:
 
 
 def keys(body: Body) -> dict[str, Any]:
-    """Every key that the flags are made from, the owners by name, and what a page asks first.
+    """Every key that the flags are made from, the owners by name, trainers, and what a page asks first.
 
-    `{"keys": [...], "owners": {...}, "first": {...}}`.
+    `{"keys": [...], "owners": {...}, "trainers": [...], "first": {...}}`. A trainer is its name, the sequences that a
+    sample is, and the settings of `train` that it brings along.
     """
+    from vramwise.interop.launch.trl import beside_a_step
+
     only(body)
     tables: Mapping[str, type[Settings]] = {"": Scenario, **TABLES}
     owners: dict[str, Owner] = {}
@@ -141,7 +146,13 @@ def keys(body: Body) -> dict[str, Any]:
                     "help": kind.help,
                 }
             )
-    return {"keys": listed, "owners": {name: _owner(owner) for name, owner in owners.items()}, "first": FIRST}
+    steps = {name: beside_a_step(name) for name in TRAINERS}
+    return {
+        "keys": listed,
+        "owners": {name: _owner(owner) for name, owner in owners.items()},
+        "trainers": [{"name": name, "sequences": count, "settings": found} for name, (count, found) in steps.items()],
+        "first": FIRST,
+    }
 
 
 def _type(kind: Kind[Any]) -> str:

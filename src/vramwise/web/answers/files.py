@@ -102,11 +102,15 @@ def _read(path: str, body: Body) -> dict[str, Any]:
     table = _table(path) if suffix in _SCENARIO_FILES else None
     if table is not None and (said := _of_table(table)) is not None:
         return said
+    from vramwise.interop.files.kinds import tools_kind
+
+    if table is not None and tools_kind(path) is None and (said := _of_model(table)) is not None:
+        return said
     return _of_text(path, body)
 
 
 def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """A scenario, a result or a config.json of ours or of a model; None for another's table."""
+    """A scenario or a result of ours; None for another's table."""
     if table.get("schema") == 1 and "quantities" in table:
         return {"kind": "result", "report": dict(table)}
     if "model" in table and "task" in table:
@@ -116,6 +120,11 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
 
         scenario = scenario_of({"scenario": table})
         return {"kind": "scenario", "scenario": stated(scenario), "report": estimate(stated(scenario))}
+    return None
+
+
+def _of_model(table: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A config.json, where no tool's file says which class of model it trains."""
     if "model_type" in table or "architectures" in table:
         return {"kind": "model", "model": dict(table), "report": _loaded(dict(table))}
     return None
@@ -168,18 +177,31 @@ def _log(path: str, body: Body) -> dict[str, Any]:
 
 def _config(path: str, body: Body) -> dict[str, Any]:
     """The programs that a tool's file describes, each with its scenario, its notes and its answer."""
-    from vramwise.interop.files.launches import read_files
-
-    return {"kind": "config", "programs": [_program(one.name, one.launch, body) for one in read_files([path])]}
+    return {"kind": "config", "programs": _programs(path, body, _FILE_ELSEWHERE)}
 
 
 def _command(path: str, body: Body) -> dict[str, Any]:
     """What the programs would be that a pasted command line starts."""
+    return {"kind": "command", "programs": _programs(path, body, _COMMAND_ELSEWHERE)}
+
+
+_COMMAND_ELSEWHERE = (
+    "the command names a file that is not here: give the file itself, or ask vramwise estimate -- COMMAND where it lies"
+)
+_FILE_ELSEWHERE = "it names a file that is not here: ask vramwise estimate FILE where both lie"
+_NOT_HERE = ("No such file or directory", "Permission denied")
+
+
+def _programs(path: str, body: Body, elsewhere: str) -> list[dict[str, Any]]:
+    """Raises SourceError where a further file is asked for, which lies where the person is."""
+    from vramwise.interop.files.launches import read_files
+
     try:
-        return {**_config(path, body), "kind": "command"}
+        return [_program(one.name, one.launch, body) for one in read_files([path])]
     except SourceError as problem:
-        where = "give the file itself, or ask vramwise estimate -- COMMAND where it lies"
-        raise SourceError(f"the command names a file that is not here: {where} ({problem})") from None
+        if not str(problem).endswith(_NOT_HERE):
+            raise
+        raise SourceError(f"{elsewhere} ({problem})") from None
 
 
 def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:

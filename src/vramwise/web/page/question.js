@@ -9,6 +9,7 @@ import { t } from "./i18n.js";
 import { said, withoutCommand } from "./sentences.js";
 import { control, folded, topics } from "./settings.js";
 import { apply, get, setScenario, settingsOf, state, tableOf, withSettings } from "./state.js";
+import { trainerChoice } from "./trainer.js";
 
 const GOALS = {
   run: { task: "serve" },
@@ -94,7 +95,8 @@ function build(scenario, main, shape) {
   const number = h("input", { id: "num_gpus", type: "number", min: 0, max: 16384, step: 1, "data-focus": "num_gpus",
     onchange: () => counted(number), onblur: () => counted(number),
     onkeydown: (event) => { if (event.key === "Enter") counted(number); } });
-  const mainControls = main.map((path) => control(path));
+  const ownControls = main.map((path) => control(path));
+  const mainControls = scenario.task === "train" && known.trainers ? [trainerChoice(known.trainers), ...ownControls] : ownControls;
   const opened = new Set([...byId("question").querySelectorAll("details[open]")].map((one) => one.dataset.topic));
   const more = [...shape].map(([topic, paths]) => folded(topic, paths, opened.has(topic)));
   parts = { model, gpu, count: number, controls: [...mainControls, ...more.flatMap((one) => one.controls)],
