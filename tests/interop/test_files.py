@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.cli.main import main
 from vramwise.errors import SourceError, UsageError
 from vramwise.interop.files.launches import FileLaunch, read_files
 from vramwise.interop.files.shell_words import commands_of
@@ -492,3 +493,87 @@ def test_a_mirror_names_its_model() -> None:
     config = {"model_loading_config": {"model_id": "my_llama", "model_source": mirror}}
     launch = read(written("serve.yaml", {"applications": [{"args": {"llm_configs": [config]}}]}))
     assert launch.scenario["model"] == "meta-Llama-3.2-1B-Instruct"
+
+
+def test_flags_of_an_engine_in_a_file_of_their_own() -> None:
+    """vLLM's and SGLang's `--config`; a switch that is off is `--no-…` in vLLM; the command line wins."""
+    flags = "model: Qwen/Qwen3-14B\ntensor_parallel_size: 2\nmax-model-len: 32768\nenable-prefix-caching: false\n"
+    file = written(
+        "serve.yaml", f"{flags}enforce-eager: true\ncompilation-config:\n  cudagraph_capture_sizes: [1, 2]\n"
+    )
+    alone = read(file)
+    assert alone.scenario["model"] == "Qwen/Qwen3-14B"
+    serve = alone.scenario["serve"]
+    assert isinstance(serve, dict)
+    told = {"tensor_parallel_size": 2, "max_model_len": 32768, "enable_prefix_caching": False, "enforce_eager": True}
+    assert {key: serve[key] for key in told} == told
+    assert serve["cudagraph_capture_sizes"] == [1, 2]
+    command = read_command(["vllm", "serve", "Qwen/Qwen3-8B", "--config", file, "--max-model-len", "4096"]).scenario
+    assert command["model"] == "Qwen/Qwen3-8B"
+    assert command["serve"]["max_model_len"] == 4096  # type: ignore[index]
+    assert command["serve"]["tensor_parallel_size"] == 2  # type: ignore[index]
+    sglang = read(written("sg.yaml", "model-path: Qwen/Qwen3-8B\ntp-size: 2\nmem-fraction-static: 0.8\n")).scenario
+    assert sglang["serve"]["tensor_parallel_size"] == 2  # type: ignore[index]
+    with pytest.raises(SourceError, match=r"gone\.yaml: No such file"):
+        read_command(["vllm", "serve", "--config", "gone.yaml"])
+
+
+@pytest.mark.parametrize("accelerators", ["H100:8", "{H100: 8}", "[H100:8, A100:8]"])
+def test_a_task_of_skypilot(accelerators: str) -> None:
+    run = "run: |\n  vllm serve $MODEL \\\n    --tensor-parallel-size $SKYPILOT_NUM_GPUS_PER_NODE\n"
+    task = f"name: serve\nresources:\n  accelerators: {accelerators}\nenvs:\n  MODEL: Qwen/Qwen3-32B\n{run}"
+    scenario = read(written("task.yaml", task)).scenario
+    assert (scenario["gpu"], scenario["model"]) == ("h100-sxm-80gb", "Qwen/Qwen3-32B")
+    assert scenario["serve"]["tensor_parallel_size"] == 8  # type: ignore[index]
+
+
+def test_models_of_llama_swap() -> None:
+    swap = (
+        "macros:\n  server: /app/llama-server --port ${PORT}\n  ctx: 4096\n"
+        "models:\n  big:\n    macros:\n      ctx: 32768\n"
+        "    cmd: |\n      # the large one\n      ${server}\n      -m /models/Qwen3-30B-A3B-Q4_K_M.gguf -c ${ctx}\n"
+        "    env: [LLAMA_ARG_N_PARALLEL=2]\n"
+        "  small:\n    cmd: ${server} -hf bartowski/Meta-Llama-3.1-8B-Instruct-GGUF:Q6_K -c ${ctx}\n"
+    )
+    big, small = read_files([written("swap.yaml", swap)])
+    assert (big.name, small.name) == ("big", "small")
+    assert big.launch.scenario["serve"]["n_ctx"] == 32768  # type: ignore[index]
+    assert big.launch.scenario["serve"]["n_parallel"] == 2  # type: ignore[index]
+    assert small.launch.scenario["serve"]["n_ctx"] == 4096  # type: ignore[index]
+    assert small.launch.scenario["serve"]["gguf_quant"] == "Q6_K"  # type: ignore[index]
+
+
+def test_a_service_that_pulls_a_model_asks_the_one_that_serves_it() -> None:
+    compose = (
+        "services:\n  ollama:\n    image: ollama/ollama\n"
+        "    environment: [OLLAMA_CONTEXT_LENGTH=32768, OLLAMA_KV_CACHE_TYPE=q8_0]\n"
+        "  pull:\n    image: ollama/ollama\n    entrypoint: [/bin/sh, -c, 'ollama pull qwen2.5:14b']\n"
+    )
+    serve = read(written("compose.yml", compose)).scenario["serve"]
+    assert isinstance(serve, dict)
+    assert (serve["n_ctx"], serve["cache_type_k"]) == (32768, "q8_0")
+
+
+def test_a_folder_that_is_mounted_says_which_model_it_is() -> None:
+    compose = (
+        "services:\n  vllm:\n    image: vllm/vllm-openai:v0.11.0\n"
+        "    volumes: [../models/Qwen/Qwen2-7B-Instruct-AWQ:/models:ro, hub:/hub]\n"
+        "    command: --model /models --max-model-len 8192\n"
+    )
+    assert read(written("compose.yml", compose)).scenario["model"] == "Qwen2-7B-Instruct-AWQ"
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpu"), [("--gres=gpu:a100_80gb:4", "a100-sxm-80gb"), ("--gpus-per-node=h100:4", "h100-sxm-80gb")]
+)
+def test_the_card_that_a_batch_job_asks_for(asked: str, gpu: str) -> None:
+    job = f"#!/bin/bash\n#SBATCH --nodes=2 {asked}\nsrun torchrun train.py --model_name_or_path {LLAMA}\n"
+    launch = read(written("job.sbatch", job))
+    assert (launch.scenario["gpu"], launch.scenario["num_gpus"]) == (gpu, 8)
+    assert any(f"taken as {gpu}" in note for note in launch.notes)
+
+
+def test_a_table_of_nobody_is_no_scenario_without_a_task(capsys: pytest.CaptureFixture[str]) -> None:
+    file = written("values.yaml", "app: x\nmodelName: Qwen/Qwen2.5-72B-Instruct\nextraArgs: [--max-model-len=8192]\n")
+    assert main(["estimate", file]) == 2
+    assert "nobody's file that is known here" in capsys.readouterr().err

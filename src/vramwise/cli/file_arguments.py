@@ -42,10 +42,14 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
     if stray is not None:
         quoted = f'a name with blanks stands in quotes, as "{clipped(" ".join(words))}"'
         raise UsageError(f'unexpected argument "{clipped(stray)}": no such file; {quoted}')
-    from vramwise.interop.files.kinds import is_tools_file
+    from vramwise.interop.files.kinds import is_nobodys_table, is_tools_file
 
     first = args.model if args.model is not None else args.scenario
     is_tools = isinstance(first, str) and is_tools_file(first)
+    if isinstance(first, str) and not is_tools and is_nobodys_table(first):
+        from vramwise.interop.files.launches import refused
+
+        raise refused(first)
     files = [*([first] if is_tools and isinstance(first, str) else []), *args.files]
     if not files:
         if args.service is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.files.programs import Program, programs_in_text
 
 _DIRECTIVE = re.compile(r"^#SBATCH[ \t]+(.{1,500})$", re.M)
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "torch.distributed.run", "torch.distributed.launch")
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus"}
+_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-C": "--constraint"}
 _MOST_DIRECTIVES = 200
 
 
@@ -33,7 +34,7 @@ def script_programs(text: str, name: str) -> list[Program]:
     if not asked or not per_node:
         return found
     total = nodes * per_node
-    return [_on_gpus(one, total, per_node, tasks) for one in found]
+    return [_on_card(_on_gpus(one, total, per_node, tasks), _named_card(asked)) for one in found]
 
 
 def _without_slurm(program: Program) -> Program:
@@ -46,6 +47,33 @@ def _on_gpus(program: Program, total: int, per_node: int, tasks: int | None) -> 
     if not launched and (tasks or 1) > 1 and "srun" in program.words:
         return replace(program, decided={"num_gpus": tasks, "gpus_per_node": per_node})
     return replace(program, settings={"num_gpus": total, "gpus_per_node": per_node})
+
+
+def _on_card(program: Program, card: tuple[str, str] | None) -> Program:
+    if card is None:
+        return program
+    named, gpu = card
+    note = f"#SBATCH asks for {clipped(named, 40)}: taken as {gpu} (--gpu says another)"
+    return replace(program, settings={**program.settings, "gpu": gpu}, notes=(*program.notes, note))
+
+
+def _named_card(asked: dict[str, str]) -> tuple[str, str] | None:
+    """The card that `gpu:a100:4` or a constraint names, as the site calls it and as it is known here."""
+    from vramwise.hardware import find_gpu
+
+    named = [
+        part.split("(")[0].split(":")[-2]
+        for option in ("--gpus-per-node", "--gres", "--gpus", "--gpus-per-task")
+        for part in asked.get(option, "").split(",")
+        if ":" in part
+    ]
+    for name in [*named, *re.split(r"[&|,\"' ]+", asked.get("--constraint", ""))]:
+        try:
+            if name and name != "gpu":
+                return name, find_gpu(name.replace("_", "-")).gpu.id
+        except VramwiseError:
+            continue
+    return None
 
 
 def _directives(text: str) -> dict[str, str]:

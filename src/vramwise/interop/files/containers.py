@@ -6,6 +6,7 @@ Compose fills in `${NAME:-default}` itself and doubles `$$` (compose-spec 12-int
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +35,32 @@ def compose_programs(table: Mapping[str, object], path: str) -> list[Program]:
     for name, service in (services if isinstance(services, Mapping) else {}).items():
         if isinstance(service, Mapping):
             found += _compose_service(str(name), service, variables, path)
-    return found[:MOST_PROGRAMS]
+    server = _ollamas_variables(services, variables, path)
+    return [_of_ollamas_server(one, server) for one in found[:MOST_PROGRAMS]]
+
+
+def _ollamas_variables(services: object, variables: Mapping[str, str], path: str) -> dict[str, str]:
+    """What the service that runs `ollama serve` is told: another container's `ollama pull` only asks it for a model."""
+    for service in services.values() if isinstance(services, Mapping) else ():
+        image = str(service.get("image") or "") if isinstance(service, Mapping) else ""
+        if isinstance(service, Mapping) and "ollama/ollama" in image:
+            filled = _Filled(variables)
+            stated = {key: filled.in_text(value) for key, value in _environment(service.get("environment"))}
+            told = {
+                key: value for key, value in (of_service(service, path) | stated).items() if key.startswith("OLLAMA_")
+            }
+            if told:
+                return told
+    return {}
+
+
+def _of_ollamas_server(program: Program, server: Mapping[str, str]) -> Program:
+    own = {word.partition("=")[0] for word in program.words if ASSIGNMENT.match(word)}
+    if not server or not any(word.rpartition("/")[2] == "ollama" for word in program.words):
+        return program
+    return replace(
+        program, words=(*(f"{key}={value}" for key, value in server.items() if key not in own), *program.words)
+    )
 
 
 def _compose_service(
@@ -45,6 +71,8 @@ def _compose_service(
     environment |= {key: filled.in_text(value) for key, value in _environment(service.get("environment"))}
     entrypoint, command = filled.in_words(service.get("entrypoint")), filled.in_words(service.get("command"))
     image = filled.in_text(str(service.get("image") or ""))
+    mounts = _mounts(service.get("volumes"), filled, path)
+    entrypoint, command = ([_outside(word, mounts) for word in words] for words in (entrypoint, command))
     words = [*entrypoint, *command] if entrypoint and _has_shell(entrypoint) else [image, *entrypoint, *command]
     unset = ", ".join(clipped(one, 40) for one in filled.unset[:8])
     hint = " (.env beside the file sets them, or the environment)"
@@ -52,6 +80,31 @@ def _compose_service(
     found = programs_in_words([word for word in words if word], environment, name)
     found = found or _by_the_images_name(image, [*entrypoint, *command], environment, name)
     return [_with_notes(one, notes) for one in found]
+
+
+def _mounts(volumes: object, filled: _Filled, path: str) -> list[tuple[str, str]]:
+    """Folders of a container and where they lie outside of it: of named volumes nothing is known."""
+    found: list[tuple[str, str]] = []
+    for one in volumes if isinstance(volumes, list) else []:
+        if isinstance(one, Mapping):
+            source, target = filled.in_text(str(one.get("source") or "")), filled.in_text(str(one.get("target") or ""))
+        else:
+            source, _, rest = filled.in_text(str(one)).partition(":")
+            target = rest.partition(":")[0]
+        if source.startswith(("/", ".", "~")) and target.startswith("/"):
+            found.append(
+                (target.rstrip("/"), os.path.join(os.path.dirname(path), os.path.expanduser(source)).rstrip("/"))
+            )
+    return sorted(found, key=lambda mount: -len(mount[0]))
+
+
+def _outside(word: str, mounts: Sequence[tuple[str, str]]) -> str:
+    """A path within a container as the one outside of it, which may say which model it is."""
+    name, sign, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    for target, source in mounts:
+        if value == target or value.startswith(f"{target}/"):
+            return f"{name}{sign}{source}{value[len(target) :]}"
+    return word
 
 
 def _by_the_images_name(

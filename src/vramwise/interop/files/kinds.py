@@ -109,6 +109,25 @@ def _is_trainers(table: Table) -> bool:
     return "model_name_or_path" in table or sum(key in table for key in (*own, "output_dir", "learning_rate")) > 1
 
 
+def _is_of_flags(model: str, *own: str) -> Callable[[Table], bool]:
+    """A test for an engine's flags by name beside its flag for the model, with dashes or underscores."""
+
+    def tells(table: Table) -> bool:
+        names = {str(key).replace("_", "-") for key in table}
+        return "task" not in table and model in names and bool(names.intersection(own))
+
+    return tells
+
+
+def _is_sky(table: Table) -> bool:
+    return isinstance(table.get("run"), str) and any(key in table for key in ("resources", "setup", "envs", "service"))
+
+
+def _is_llama_swap(table: Table) -> bool:
+    models = table.get("models")
+    return isinstance(models, Mapping) and any(isinstance(one, Mapping) and "cmd" in one for one in models.values())
+
+
 SCENARIO = Kind("vramwise", "a scenario of vramwise")
 COMPOSE = Kind("compose", "a file of Docker Compose")
 KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
@@ -118,6 +137,8 @@ RAY_MODEL = Kind("ray-model", "a model of Ray Serve")
 AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_cloud, beside=True)
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
+SKY = Kind("sky", "a task of SkyPilot")
+LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
 SCRIPT = Kind("script", "a script")
 COMMAND = Kind("command", "a command line")
@@ -159,6 +180,14 @@ KINDS: tuple[Kind, ...] = (
          program=stages.of_litgpt),
     Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
          ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
+    Kind("vllm", "flags of vLLM",  # 0.33 docs/configuration/serve_args.md: vllm serve --config
+         _is_of_flags("model", "max-model-len", "tensor-parallel-size", "gpu-memory-utilization", "max-num-seqs",
+                      "served-model-name", "kv-cache-dtype", "enforce-eager", "max-num-batched-tokens"),
+         ("vllm", "serve", "--config", "{}"), (), "--model={}"),
+    Kind("sglang", "flags of SGLang",  # 0.5.23 server_args_config_parser.py
+         _is_of_flags("model-path", "tp-size", "tensor-parallel-size", "mem-fraction-static", "context-length",
+                      "dp-size", "kv-cache-dtype", "chunked-prefill-size", "max-running-requests"),
+         ("python3", "-m", "sglang.launch_server", "--config", "{}"), (), "--model-path={}"),
     AXOLOTL_CLOUD,
     Kind("deepspeed", DEEPSPEED.title,  # 0.19 runtime/config.py
          _has("zero_optimization", "train_micro_batch_size_per_gpu"), beside=True),
@@ -180,6 +209,14 @@ def tools_kind(path: str) -> Kind | None:
 def is_tools_file(path: str) -> bool:
     """Whether a file is another tool's, or a text that holds a command line."""
     return tools_kind(path) is not None
+
+
+def is_nobodys_table(path: str) -> bool:
+    """Whether a YAML file is none of a tool's, no model's and no scenario's: it names no model by a key known here."""
+    given = read_given(path)
+    if given is None or given.suffix not in (".yaml", ".yml") or kind_of(given) is not None:
+        return False
+    return not (_MODEL_KEYS(given.table) or _has("model", "task", *_SCENARIO_TABLES)(given.table))
 
 
 def kind_of(given: Given) -> Kind | None:
@@ -211,6 +248,10 @@ def _of_documents(given: Given) -> Kind | None:
         return COMPOSE
     if "task" in table and "model" in table and any(isinstance(table.get(key), Mapping) for key in _SCENARIO_TABLES):
         return SCENARIO
+    if _is_sky(table):
+        return SKY
+    if _is_llama_swap(table):
+        return LLAMA_SWAP
     if _tables_with("servingEngineSpec.modelSpec")(table):
         return HELM_VALUES
     if "applications" in table or "llm_configs" in table:

@@ -36,6 +36,8 @@ _STARTING = frozenset(
         "helm-values",
         "ray-serve",
         "ray-model",
+        "sky",
+        "llama-swap",
         "script",
         "command",
         "modelfile",
@@ -96,7 +98,7 @@ def _given(path: str) -> Given:
     given = read_given(path)
     if given is None:
         read_again(path)
-        raise UsageError(f"{shown_path(path)}: {_EXPECTED}")
+        raise refused(path)
     return given
 
 
@@ -108,9 +110,15 @@ def _known(given: Given) -> Kind:
     return kind
 
 
+def refused(path: str) -> UsageError:
+    """What is said of a file that is nobody's."""
+    return UsageError(f"{shown_path(path)}: {_EXPECTED}")
+
+
 _EXPECTED = (
-    "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or accelerate's, a "
-    "Compose file, a Kubernetes manifest, a script, a command line, a notebook or a Modelfile"
+    "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
+    "accelerate's, flags of vLLM or SGLang, a Compose file, a Kubernetes manifest, values of the vLLM production "
+    "stack, a task of SkyPilot, llama-swap's models, a script, a command line, a notebook or a Modelfile"
 )
 
 
@@ -293,6 +301,11 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.helm_values import helm_programs
 
         return helm_programs(given.table)
+    if kind is kinds.SKY or kind is kinds.LLAMA_SWAP:
+        from vramwise.interop.files.commands_in_tables import llama_swap_programs, sky_programs
+
+        is_sky = kind is kinds.SKY
+        return sky_programs(given.table, Path(given.path).stem) if is_sky else llama_swap_programs(given.table)
     if kind is kinds.MODELFILE:
         from vramwise.interop.files.modelfile import modelfile_programs
 

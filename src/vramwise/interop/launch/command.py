@@ -6,6 +6,7 @@ of the engines' own images. Flags that mean nothing for memory are taken and sai
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from vramwise.engines import engines, module_of
 from vramwise.errors import UsageError, clipped
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
-from vramwise.interop.launch.flags import Words, cut
+from vramwise.interop.launch.flags import Words, cut, flags_of
 from vramwise.interop.launch.values import Meaning
 from vramwise.records import record
 from vramwise.scenario.names import FRAMEWORKS
@@ -285,10 +286,38 @@ def one_model(engine: str, named: str | None, hint: str) -> str:
 
 
 def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str]] | None = None) -> Words:
-    """What the variables before the program say, then its own words, which win.
+    """What the variables before the program say, then the file behind `--config`, then its own words, which win.
 
     `variable(name, value)`: the words that a variable stands for.
-    Raises UsageError for a known flag without its value.
+    Raises UsageError for a known flag without its value, SourceError for a file that cannot be read.
     """
     said = [] if variable is None else [word for pair in start.environment.items() for word in variable(*pair)]
+    own = cut(engine, start.words)
+    files = own.given.get("--config", []) if engine in _WITH_A_FILE else []
+    names_model = bool(own.loose or own.given.get("--model") or own.given.get("--model-path"))
+    for file in files:
+        said += _words_of_file(engine, file, names_model=names_model)
     return cut(engine, [*said, *start.words])
+
+
+_WITH_A_FILE = frozenset({"vllm", "sglang"})
+"""Engines whose `--config` is a file of flags (vLLM 0.33 utils/argparse_utils.py load_config_file, SGLang 0.5.23
+server_args_config_parser.py): a switch that is on stands alone, one that is off is `--no-…` in vLLM alone."""
+
+
+def _words_of_file(engine: str, file: str, *, names_model: bool) -> list[str]:
+    from vramwise.interop.launch.launchers import file_table
+
+    found: list[str] = []
+    for key, value in file_table(file).items():
+        name = str(key).replace("_", "-")
+        flag = f"--{name}"
+        if value is None or (names_model and name in ("model", "model-path")):
+            continue
+        if isinstance(value, bool) and flags_of(engine).get(flag, "0") == "0":
+            found += [flag] if value else [f"--no-{name}"] if engine == "vllm" and flag in flags_of(engine) else []
+        elif isinstance(value, list) and flags_of(engine).get(flag) == "+":
+            found += [flag, *map(str, value)]
+        else:
+            found.append(f"{flag}={json.dumps(value) if isinstance(value, bool | Mapping | list) else value}")
+    return found

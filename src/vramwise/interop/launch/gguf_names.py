@@ -32,7 +32,7 @@ def mix_named(text: str) -> str | None:
 
 
 def nearest_type(mix: str) -> str | None:
-    """llama.cpp's own type of the same bits as a mix (Q2_K of UD-Q2_K_XL, IQ1_S of UD-IQ1_S), None where it has none."""
+    """llama.cpp's own type of the same bits as a mix (Q2_K of UD-Q2_K_XL, IQ1_S of UD-IQ1_S), None for none."""
     plain = re.sub(r"^(?:UD-|APEX-|dynamic-)", "", mix, flags=re.I).upper()
     bits = re.match(r"(I?Q\d(?:_K)?)(?:_\w+)?$", plain)
     wanted = (plain, *((f"{bits[1]}_M", bits[1], f"{bits[1]}_S", f"{bits[1].removesuffix('_K')}_0") if bits else ()))

@@ -124,7 +124,7 @@ def read(start: Start) -> Launch:
     notes = notes_of("llama.cpp", words, read_flags, UNCOUNTED, words.loose)
     mix = _mix(words) if settings.get("gguf_quant") == "custom" else None
     near = nearest_type(mix) if mix is not None else None
-    if near is not None:
+    if mix is not None and near is not None:
         notes = (*notes, f"{clipped(mix)} is a mix of its maker's own: --gguf-quant {near} before -- answers with the "
                          "weights of the nearest of llama.cpp's own, the file on disk with its own")  # fmt: skip
     if adapters:

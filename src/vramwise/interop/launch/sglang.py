@@ -55,7 +55,17 @@ _SPECULATIVE = {
 CAPTURED = ("--cuda-graph-bs", "--cuda-graph-bs-decode")
 _LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank", "--lora-target-modules")
 _APART = frozenset(
-    (*CAPTURED, *_DATA_PARALLEL, *_EXPERT_PARALLEL, *_SPECULATIVE, *_LORA, "--model-path", "--model", "--quantization")
+    (
+        *CAPTURED,
+        *_DATA_PARALLEL,
+        *_EXPERT_PARALLEL,
+        *_SPECULATIVE,
+        *_LORA,
+        "--config",
+        "--model-path",
+        "--model",
+        "--quantization",
+    )
 )
 
 

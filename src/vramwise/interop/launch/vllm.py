@@ -63,7 +63,7 @@ CAPTURED = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
 _READ_APART = frozenset({
     "--model", "--quantization", "-q", "--enable-lora", "--max-loras", "--max-lora-rank", "--speculative-config", "-sc",
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
-    "--calculate-kv-scales", *CAPTURED,
+    "--calculate-kv-scales", "--config", *CAPTURED,
 })  # fmt: skip
 _DEFAULT_LORA_RANK = 16
 

@@ -1,0 +1,90 @@
+"""Tables that hold command lines: SkyPilot's tasks and llama-swap's models.
+
+Read in skypilot a36180e4 docs/source/reference/yaml-spec.rst (`resources.accelerators`, `num_nodes`, `envs`, `run`) and
+mostlygeek/llama-swap 00460400 config.example.yaml (`cmd` with comments, `macros` of all models and of one, `env`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vramwise.errors import VramwiseError
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text
+
+_PORT = "8080"
+_NESTED = 3  # macros may hold others
+_MACRO = re.compile(r"\$\{([\w.-]{1,80})\}")
+
+
+def sky_programs(table: Mapping[str, object], name: str) -> list[Program]:
+    """What a task of SkyPilot runs, on the accelerators that it asks for."""
+    card, each = _accelerators(table.get("resources"))
+    nodes = table.get("num_nodes")
+    count = nodes if isinstance(nodes, int) and nodes > 0 else 1
+    given = table.get("envs")
+    stated = given if isinstance(given, Mapping) else {}
+    variables = {str(key): str(value) for key, value in stated.items() if value is not None}
+    told = {"SKYPILOT_NUM_GPUS_PER_NODE": str(each), "SKYPILOT_NUM_NODES": str(count), "SKYPILOT_NODE_RANK": "0"}
+    found = programs_in_text(
+        str(table.get("run") or ""), {**variables, **(told if each else {})}, str(table.get("name") or name)
+    )
+    settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
+    return [replace(one, words=_own(one.words, told), settings=settings) for one in found]
+
+
+def _own(words: tuple[str, ...], told: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(word for word in words if word.partition("=")[0] not in told)
+
+
+def _accelerators(resources: object) -> tuple[dict[str, object], int]:
+    """The card and how many a node has: `H100:8`, `{H100: 8}`, or the first of several."""
+    from vramwise.hardware import find_gpu
+
+    given = resources.get("accelerators") if isinstance(resources, Mapping) else None
+    if isinstance(given, list) and given:
+        given = given[0]
+    if isinstance(given, Mapping) and given:
+        named, number = next(iter(given.items()))
+        given = f"{named}:{number or 1}"
+    if not isinstance(given, str):
+        return {}, 0
+    named, _, number = given.partition(":")
+    count = int(number) if number.isdecimal() and 0 < len(number) < 5 else 1
+    try:
+        return {"gpu": find_gpu(named).gpu.id}, count
+    except VramwiseError:
+        return {}, count
+
+
+def llama_swap_programs(table: Mapping[str, object]) -> list[Program]:
+    """The command of each model."""
+    models = table.get("models")
+    found: list[Program] = []
+    for name, model in (models if isinstance(models, Mapping) else {}).items():
+        command = model.get("cmd") if isinstance(model, Mapping) else None
+        if isinstance(command, str):
+            macros = {
+                "MODEL_ID": str(name),
+                "PORT": _PORT,
+                **_texts(table.get("macros")),
+                **_texts(model.get("macros")),
+            }
+            given = model.get("env")
+            pairs = [str(one).partition("=") for one in (given if isinstance(given, list) else [])]
+            variables = {key: value for key, sign, value in pairs if sign}
+            found += programs_in_text(_filled(command, macros), variables, str(name))
+    return found[:MOST_PROGRAMS]
+
+
+def _texts(table: object) -> dict[str, str]:
+    return {str(key): str(value) for key, value in table.items()} if isinstance(table, Mapping) else {}
+
+
+def _filled(command: str, macros: Mapping[str, str]) -> str:
+    """The command on one line, with its macros and without its comments."""
+    for _ in range(_NESTED):
+        command = _MACRO.sub(lambda match: macros.get(match[1], ""), command)
+    lines = [line.rstrip("\\ \t") for line in command.splitlines() if not line.lstrip().startswith("#")]
+    return " ".join(" ".join(lines).split())
