@@ -148,6 +148,13 @@ def test_a_script_that_names_another_file_asks_for_both():
     )
 
 
+def test_a_file_of_the_browsers_own_is_named_too(tmp_path):
+    """There a worker hands over a path, and no name beside it."""
+    (tmp_path / "nothing.txt").write_text("a shopping list")
+    message = answer("read", {"path": str(tmp_path / "nothing.txt")})["error"]["message"]
+    assert message.startswith("nothing.txt: nothing known here")
+
+
 def test_a_command_with_an_unknown_model_says_so():
     message = answer("read", {"name": "p.txt", "text": "vllm serve nobody/Nothing-9B"})["error"]["message"]
     assert "unknown model" in message

@@ -93,3 +93,34 @@ def test_the_page_of_the_api_lists_all_and_asks_for_one(page: Any, running: str)
     assert status == "200"
     assert text.startswith(json.dumps(answer("result", body))[:19_000])
     assert "micro_batch_size" in page.inner_text("#keys")
+
+
+DROP = """async ([name, text]) => {
+  document.querySelector('.report')?.replaceChildren();
+  const carried = new DataTransfer();
+  carried.items.add(new File([text], name));
+  for (const type of ['dragenter', 'dragover', 'drop'])
+    document.body.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: carried}));
+}"""
+DROPPED = {
+    "axolotl.yml": ("base_model: Qwen/Qwen2.5-0.5B\nmodel_type: LlamaForCausalLM\nadapter: lora\nlora_r: 4\n", "train"),
+    "serve.yaml": ("model: Qwen/Qwen2.5-0.5B\nmax-model-len: 4096\n", "serve"),
+    "task.yaml": ("resources: {accelerators: L4}\nrun: vllm serve Qwen/Qwen2.5-0.5B --max-model-len 4096\n", "serve"),
+    "swap.yaml": ("models:\n  a:\n    cmd: llama-server -m Qwen2.5-0.5B-Q4_K_M.gguf -c 4096\n", "serve"),
+    "command.txt": ("$ vllm serve Qwen/Qwen2.5-0.5B --max-model-len 4096\n", "serve"),
+    "config.json": ('{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 1000}', "serve"),
+}
+
+
+def test_what_is_dropped_anywhere_on_the_page_can_be_asked_about(page: Any, base: str) -> None:
+    page.set_default_timeout(PATIENCE_MS)
+    page.goto(f"{base}{HASH}&view=why")
+    page.wait_for_selector(".ready .headline")
+    for name, (text, task) in DROPPED.items():
+        page.evaluate(DROP, [name, text])
+        page.wait_for_selector(".report h3, .report .error")
+        assert page.locator("#drop").is_hidden()
+        assert page.inner_text(".report").startswith(f"{name} · "), page.inner_text(".report")
+        before = page.evaluate("location.hash")
+        page.click(".report button:last-of-type")
+        page.wait_for_function(f"() => location.hash !== {json.dumps(before)} && location.hash.includes('task={task}')")

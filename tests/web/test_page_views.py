@@ -245,3 +245,26 @@ def test_no_moment_is_wider_than_its_column(page, address, width):
     over = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
     assert page.eval_on_selector_all(".moment", over) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def _hash(page):
+    return page.evaluate("() => decodeURIComponent(location.hash)")
+
+
+def test_a_trainer_brings_its_models_along_and_takes_them_away(page, address):
+    shown(page, address, "#model=qwen2.5-0.5b&task=train&gpu=rtx-4090&train.method=lora&train.micro_batch_size=4")
+    assert page.input_value("#trainer") == "sft"
+    page.select_option("#trainer", "grpo")
+    page.wait_for_function("() => decodeURIComponent(location.hash).includes('train.extra_models=rollout:vllm')")
+    assert "train.rollout_gpu_memory_utilization=0.3" in _hash(page)
+    page.wait_for_function("() => [...document.querySelectorAll('#answer')].some(e => /rollout/.test(e.textContent))")
+    page.select_option("#trainer", "dpo")
+    page.wait_for_function("() => location.hash.includes('train.micro_batch_size=8')")
+    assert "train.extra_models=reference" in _hash(page)
+    assert "rollout" not in _hash(page)
+    assert page.inner_text("#trainer-help").startswith("A sample is two sequences")
+    page.select_option("#trainer", "sft")
+    page.wait_for_function("() => location.hash.includes('train.micro_batch_size=4')")
+    assert "extra_models" not in _hash(page)
+    page.goto(f"{address}#model=qwen2.5-0.5b&task=train&gpu=rtx-4090&train.extra_models=critic")
+    page.wait_for_function("() => document.querySelector('#trainer').value === 'other'")
