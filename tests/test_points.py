@@ -80,3 +80,14 @@ def test_divisors_are_positive_whole_numbers(divisor):
         points.outcomes(lambda at: [at["a"] // divisor], 1)
     with pytest.raises(TypeError):
         points.outcomes(lambda at: [at["a"] % divisor], 1)
+
+
+def test_a_rest_is_each_numbers_own():
+    points = Points({"a": list(range(1, 200))}, Lists())
+    assert points.outcomes(lambda at: [at["a"] % 64], 1) == [[a % 64 for a in range(1, 200)]]
+
+
+def test_a_quotient_that_grows_beyond_64_bits_is_refused_by_arrays():
+    points = Points({"a": [5, 7, 1 << 31]}, Arrays())
+    with pytest.raises(OverflowError):
+        points.outcomes(lambda at: [at["a"] * at["a"] // 3 * 64], 1)
