@@ -88,6 +88,6 @@ def test_a_rest_is_each_numbers_own():
 
 
 def test_a_quotient_that_grows_beyond_64_bits_is_refused_by_arrays():
-    points = Points({"a": [5, 7, 1 << 31]}, Arrays())
+    points = Points({"a": [5, 7, 1 << 30]}, Arrays())
     with pytest.raises(OverflowError):
         points.outcomes(lambda at: [at["a"] * at["a"] // 3 * 64], 1)
