@@ -226,7 +226,7 @@ def a_little_larger(scenario: dict[str, Any], result: Result) -> None:
 
 def _has_a_router_in_fp32(model: Any) -> bool:
     """An open point: the class keeps this weight in fp32, as the walk of a step has it; the weights, gradients and
-    states of a training count it in the model's dtype (0.005 % of the need), so that what is certain moves with the peak.
+    states of a training count it in the model's dtype (0.005 % of the need): what is certain moves with the peak.
     """
     if isinstance(model, dict):
         return model.get("model_type") in ROUTERS_IN_FP32
