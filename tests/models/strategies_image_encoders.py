@@ -66,11 +66,38 @@ def dino(draw: st.DrawFn, model_type: str) -> Config:
     return {**config, "architectures": ["Dinov2ForImageClassification"], "num_labels": draw(st.integers(2, 9))}
 
 
+@st.composite
+def convnext(draw: st.DrawFn, model_type: str) -> Config:
+    stages = draw(st.integers(1, 3))
+    config: Config = {
+        "model_type": model_type, "num_channels": draw(st.sampled_from([1, 3])), "patch_size": 4, "num_stages": stages,
+        "hidden_sizes": draw(st.lists(st.sampled_from([4, 8]), min_size=stages, max_size=stages)),
+        "depths": draw(st.lists(st.integers(1, 2), min_size=stages, max_size=stages)),
+    }  # fmt: skip
+    if model_type == "convnext":
+        config["layer_scale_init_value"] = draw(st.sampled_from([0.0, 1e-6]))
+    if draw(st.booleans()):
+        name = {"convnext": "ConvNext", "convnextv2": "ConvNextV2"}[model_type]
+        config |= {"architectures": [f"{name}ForImageClassification"], "num_labels": draw(st.integers(2, 9))}
+    return config
+
+
+@st.composite
+def siglip2(draw: st.DrawFn) -> Config:
+    config = draw(two_towers("siglip2"))
+    del config["vision_config"]["image_size"]
+    config["vision_config"]["num_patches"] = draw(st.sampled_from([9, 16]))
+    return config
+
+
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "dinov2": lambda: dino("dinov2"),
     "dinov2_with_registers": lambda: dino("dinov2_with_registers"),
     "dinov3_vit": lambda: dino("dinov3_vit"),
     "clip": lambda: two_towers("clip"),
+    "convnext": lambda: convnext("convnext"),
+    "convnextv2": lambda: convnext("convnextv2"),
+    "siglip2": siglip2,
     "siglip": lambda: two_towers("siglip"),
     "vit": vit,
 }

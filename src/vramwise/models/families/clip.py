@@ -1,4 +1,4 @@
-"""CLIP and SigLIP as models of their own: a tower for text, one for images, and what compares them.
+"""CLIP and SigLIP 1 and 2 as models of their own: a tower for text, one for images, and what compares them.
 
 Each row of the batch holds a text and an image, and the loss compares all of them.
 """
@@ -11,6 +11,7 @@ from vramwise.models.config import Config
 from vramwise.models.operations.images import Similarities, UnitLength
 from vramwise.models.operations.siglip import OverNorm, ShiftedSimilarities
 from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.undescribed import Undescribed
 from vramwise.models.towers.contrastive import (
     SIGLIP_VISION_DEFAULTS,
     TEXT_DEFAULTS,
@@ -22,8 +23,10 @@ from vramwise.models.towers.contrastive import (
 
 
 def task(c: Config) -> str:
-    """Neither predicts tokens; a SigLIP without its pooling head has nothing to compare."""
+    """None predicts tokens; a SigLIP without pooling head has nothing to compare, version 2 no described loss."""
     vision = c.table("vision_config") or Config({})
+    if c.model_type == "siglip2":
+        return "none"
     return "none" if c.model_type == "siglip" and not vision.flag("vision_use_head", True) else "contrastive"
 
 
@@ -54,6 +57,17 @@ def shifted_comparison(text: Config, vision: Config) -> Block:
     return b.build(logits=b.op(ShiftedSimilarities(), "", [words, image], [1], learned)[0])
 
 
+def flat_patches(v: Config) -> Block:
+    """SigLIP 2's: a product of patches that come flat, of images of any size, and positions resized to each."""
+    width, b = v.hidden_size, BlockBuilder("vision_model.embeddings", part="vision")
+    pixels, patches = v.size("num_channels") * v.size("patch_size") ** 2, v.size("num_patches", default=256)
+    weights = [
+        b.parameter("patch_embedding", "weight", (width, pixels)), b.parameter("patch_embedding", "bias", (width,)),
+        b.parameter("position_embedding", "weight", (patches, width)),
+    ]  # fmt: skip
+    return b.build(image=b.op(Undescribed(name="flat patches"), "patch_embedding", [], [width], weights)[0])
+
+
 def blocks(c: Config) -> tuple[Block, ...]:
     """Text tower, image tower, comparison."""
     clip = c.model_type == "clip"
@@ -62,6 +76,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     vision = c.table("vision_config") or Config({}, c.model_id)
     if not clip:
         vision = vision.filled(SIGLIP_VISION_DEFAULTS)
-        return (*text_tower(text, clip), *siglip_vision_tower(vision), shifted_comparison(text, vision))
+        images = siglip_vision_tower(vision)
+        if c.model_type == "siglip2":
+            images = (flat_patches(vision), *images[1:])
+        return (*text_tower(text, clip), *images, shifted_comparison(text, vision))
     vision = vision.filled(VISION_DEFAULTS)
     return (*text_tower(text, clip), *clip_vision_tower(vision), comparison(c, text, vision))

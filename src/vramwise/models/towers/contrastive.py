@@ -18,7 +18,8 @@ TEXT_DEFAULTS: dict[str, dict[str, object]] = {
     "siglip": {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12,
                "num_attention_heads": 12, "max_position_embeddings": 64, "hidden_act": "gelu_pytorch_tanh"},
 }  # fmt: skip
-"""Defaults of `CLIPTextConfig` and `SiglipTextConfig`."""
+TEXT_DEFAULTS["siglip2"] = TEXT_DEFAULTS["siglip"]
+"""Defaults of `CLIPTextConfig`, `SiglipTextConfig` and `Siglip2TextConfig`."""
 VISION_DEFAULTS: dict[str, object] = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_channels": 3, "image_size": 224, "patch_size": 32, "hidden_act": "quick_gelu",
