@@ -116,6 +116,8 @@ def model_inputs(model: Any, head: str, batch: int, sequence: int) -> dict[str, 
         shape = (batch, model.config.num_mel_bins, 2 * model.config.max_source_positions)
         inputs["input_features"] = torch.zeros(shape, device=model.device, dtype=model.dtype)
         del inputs["input_ids"]
+    if model.config.model_type == "molmo2":  # which it wants to train, whether images come or not
+        inputs["mm_token_type_ids"] = torch.zeros_like(ids)
     if head != "masked-lm":
         inputs["use_cache"] = False
     return inputs

@@ -1,7 +1,7 @@
 """Molmo 2: a tower over flat patches, pooling by attention, and a decoder with further rows of its embedding.
 
-Norms of queries and keys are Qwen 3's or OLMo's, norms of halves before or after them. What training keeps of images is
-not described.
+Norms of queries and keys are Qwen 3's or OLMo's, norms of halves before or after them. Training takes the kinds of
+tokens along, of which a mask is made for every batch; what it keeps of images is not described.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def language(t: Config) -> tuple[Block, ...]:
     s = Design(
         norms=(None, halves[0], None, halves[1]) if after else (halves[0], None, halves[1], None),
         qkv_bias=t.flag("attention_bias"), qk_norm=HeadNorm("projection" if kind == "olmo" else "heads"),
+        attention={"masked": True},
     )  # fmt: skip
     scaled = t.items("rope_scaling_layers")
     tables = ["default" if scaled is None or i in scaled else "unscaled" for i in range(t.num_hidden_layers)]
