@@ -19,6 +19,10 @@ _VISION: dict[str, object] = {
     "image_size": 224, "patch_size": 14, "hidden_act": "gelu",
 }  # fmt: skip
 """Defaults of `Blip2VisionConfig` and of InstructBLIP's (transformers 5.23)."""
+_OPT: dict[str, object] = {
+    "vocab_size": 50_272, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "ffn_dim": 3072,
+}  # fmt: skip
+"""Defaults of `OPTConfig`."""
 _SEQ2SEQ = frozenset({"t5", "mt5", "umt5"})
 
 
@@ -35,7 +39,9 @@ def counted_as(c: Config) -> str:
 def text_of(c: Config) -> Config:
     """The language model's config; OPT where none is named."""
     text = c.table("text_config") or Config({}, c.model_id)
-    return text if text.model_type else Config({**text.values, "model_type": "opt"}, c.model_id)
+    if text.model_type in ("", "opt"):
+        return Config({**text.filled(_OPT).values, "model_type": "opt"}, c.model_id)
+    return text
 
 
 def tower(v: Config) -> Tower:

@@ -17,6 +17,7 @@ _QWEN2_VL = {
 _MISTRAL = {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 14_336, "num_key_value_heads": 8}
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
+    "granite": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
     "mistral": _MISTRAL,
     "qwen2": _QWEN2,
     "qwen3": {**_QWEN2, "head_dim": 128},
