@@ -48,7 +48,13 @@ def share_of(result: Result, settings: ServeSettings, gpu: Gpu | None) -> Share 
     card -= sum(held.get(part, 0) for part in told.taken_first)
     inside = told.inside(settings, gpu, result.quantities)
     taken = _taken_by_graphs(result)
-    parts = []
+    parts: list[tuple[str, int, bool]] = []
+    estimate = result.quantities.get("cuda_graph_estimate")
+    if "CUDA graphs" in inside and estimate is not None:
+        more = min(max(0, held.get("CUDA graphs", 0) - int(estimate.expected)), held.get("CUDA graphs", 0) - taken)
+        if more > 0:
+            held["CUDA graphs"] -= more
+            parts.append(("graphs beyond their estimate", more, False))
     for part, size in held.items():
         if part.startswith("profile run"):
             parts.append(("activation peak", size + taken, True))
