@@ -447,3 +447,12 @@ def test_nothing_is_on_the_host_where_nothing_may_be():
     assert not any("llama.cpp" in option.words for option in plan(large, Wishes("run", offloads=False)).options)
     small = large.replace(model="llama-3.1-8b")
     assert any("llama.cpp" in option.words for option in plan(small, Wishes("run", offloads=False)).options)
+
+
+def test_what_is_nearly_sure_on_the_card_that_is_there_comes_before_more_cards_and_host_memory() -> None:
+    """32B on one card of 24 GB: 4-bit adapters, before 622 GiB of host memory and 32 more cards."""
+    scenario = Scenario.from_dict({"model": "Qwen/Qwen3-32B", "task": "train", "gpu": "rtx-4090"})
+    first, *others = plan(scenario, Wishes("fine-tune")).options
+    assert first.scenario.train.method == "qlora"
+    assert first.scenario.num_gpus == 1
+    assert any(option.scenario.num_gpus > 1 or "offload_params" in option.change for option in others)

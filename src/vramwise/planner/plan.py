@@ -19,6 +19,7 @@ from vramwise.planner.inventory import MOST_CARDS, Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
 from vramwise.planner.saved_search import SavedSearch, question_of
+from vramwise.planner.suggestions import NEARLY_SURE
 from vramwise.records import record, replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -29,6 +30,7 @@ MOST_OPTIONS = 6
 MOST_OF_A_FRONT = 16
 _MOST_FITS = 12  # of changes: more only ask more
 _MOST_FITS_OF_A_LOAD = 36  # more may ask for fewer cards
+_ON_THE_HOST = ("offload_optimizer", "offload_params")
 _LENGTHS = frozenset({"max_model_len", "n_ctx"})
 _MOST_RELAXED = 40  # estimates with one wish less
 
@@ -131,8 +133,8 @@ def plan(
     finally:
         saved.write()
     options = sorted(
-        _best([option for option in found if _is_sure_enough(option, wishes)], wishes),
-        key=lambda option: option.word_rank,
+        _best([option for option in found if _is_sure_enough(option, wishes)], wishes, None if pools else first),
+        key=lambda option: _standing(option, wishes, None if pools else first),
     )
     binding = _binding(asked, reached, options, wishes)
     if not options and not interrupted and asked.capacity is not None:
@@ -260,8 +262,17 @@ def _money(option: Option) -> float:
     return (price if price is not None else option.scenario.num_gpus) / rate if rate else float("inf")
 
 
-def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
-    """The options in the order wished for: sure ones before tight ones, no two of the same scenario."""
+def _standing(option: Option, wishes: Wishes, here: Scenario | None) -> tuple[bool, bool, int]:
+    """Sure ones before tight ones; where the least change is asked for, what is nearly sure on the cards `here`
+    before what hangs on more cards, or on host memory that nobody stated. An inventory states both: `here` is None."""
+    if here is None or wishes.rank != "change":
+        return False, False, option.word_rank
+    hangs = option.scenario.num_gpus > here.num_gpus or any(option.change.get(key) for key in _ON_THE_HOST)
+    return option.probability < NEARLY_SURE, hangs, option.word_rank
+
+
+def _best(found: list[Option], wishes: Wishes, here: Scenario | None = None) -> Iterator[Option]:
+    """The options in the order wished for, by how they stand first; no two of the same scenario."""
     orders: Mapping[str, Callable[[Option], float]] = {
         "change": lambda option: option.weight + 1000 * (_cards(option) - 1),
         "time": lambda option: -(option.tokens_per_second or _of_one_request(option)),
@@ -275,8 +286,8 @@ def _best(found: list[Option], wishes: Wishes) -> Iterator[Option]:
         others = {key: value for key, value in option.change.items() if key != "num_gpus"}
         fewest.setdefault(f"{option.scenario.gpu} {sorted(others.items(), key=str)} {option.word_rank}", option)
 
-    def order(option: Option) -> tuple[int, float, float]:
-        return option.word_rank, orders[wishes.rank](option), option.slowness - _longest(option)
+    def order(option: Option) -> tuple[tuple[bool, bool, int], float, float]:
+        return _standing(option, wishes, here), orders[wishes.rank](option), option.slowness - _longest(option)
 
     ordered = sorted(fewest.values(), key=order)
     if wishes.rank != "front":

@@ -16,6 +16,7 @@ _FLOW = frozenset({"activations", "logits and loss"})
 _CHECKPOINTED: dict[str, object] = {"checkpointing": "full", "recompute": ()}
 _LOSSES_WITH_LOGITS = frozenset({"standard", "fused", "chunked"})
 _MOST_GPUS = 512
+_SHORTEST_SEQUENCE = 256
 _METHODS = {
     "full": (("lora", "adapters train, the model does not"), ("qlora", "adapters on a 4-bit base")),
     "lora": (("qlora", "adapters on a 4-bit base"),),
@@ -68,7 +69,8 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
 
 
 def _leaner_steps(asked: Asked) -> Iterator[Change]:
-    """What keeps the method and the GPUs: less is saved for backward, no logits, and then the smallest micro batch."""
+    """What keeps the method and the GPUs: less is saved for backward, no logits, then the smallest micro batch, and
+    with all of these half and a quarter of the sequence."""
     settings, flow = asked.settings, _touched(asked, None)
     parts: list[tuple[str, dict[str, object], str]] = []
     if settings.get("checkpointing") != "full":
@@ -83,6 +85,14 @@ def _leaner_steps(asked: Asked) -> Iterator[Change]:
         rank = Cost.SMALLER_STEPS if "micro_batch_size" in values else Cost.TIME
         words, cost = ", ".join(one[0] for one in together), "; ".join(one[2] for one in together)
         yield Change(words, values, cost, rank, flow)
+    values = {key: value for _, more, _ in parts for key, value in more.items()}
+    length = settings.get("sequence_length")
+    for part in (2, 4) if isinstance(length, int) else ():
+        shorter = length // part
+        if shorter >= _SHORTEST_SEQUENCE and (parts or part > 2):  # half of it alone is a change of its own
+            words = ", ".join((*(one[0] for one in parts), f"sequence_length {shorter:,}"))
+            cost = "; ".join((*(one[2] for one in parts), "shorter texts"))
+            yield Change(words, {**values, "sequence_length": shorter}, cost, Cost.SHORTER, flow)
 
 
 def _touched(asked: Asked, names: frozenset[str] | None) -> int | None:

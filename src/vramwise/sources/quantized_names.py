@@ -30,8 +30,8 @@ _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
     ),
     (
         r"unsloth-bnb-4bit",
-        "nf4 weights, doubly quantized; Unsloth leaves some layers in 16 bit, which its config.json alone tells: "
-        "the weights are at least this",
+        "nf4 weights, doubly quantized (Unsloth leaves some layers in 16 bit, which its config.json alone tells: "
+        "at least this much)",
         _NF4,
     ),
     (r"bnb-4bit", "nf4 weights, doubly quantized", _NF4),

@@ -154,7 +154,9 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
         "an engine's log, an out-of-memory message, a memory snapshot, a profiler trace, a command line, a tool's "
         "configuration, a scenario, a config.json or a GGUF file"
     )
-    raise UsageError(f"{shown_path(PurePath(path).name)}: nothing known here: expected {expected} ({'; '.join(why) or 'none'})")
+    raise UsageError(
+        f"{shown_path(PurePath(path).name)}: nothing known here: expected {expected} ({'; '.join(why) or 'none'})"
+    )
 
 
 def _message(path: str, body: Body) -> dict[str, Any] | None:
