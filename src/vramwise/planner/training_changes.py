@@ -87,8 +87,8 @@ def _leaner_steps(asked: Asked) -> Iterator[Change]:
         yield Change(words, values, cost, rank, flow)
     values = {key: value for _, more, _ in parts for key, value in more.items()}
     length = settings.get("sequence_length")
-    for part in (2, 4) if isinstance(length, int) else ():
-        shorter = length // part
+    for part in (2, 4):
+        shorter = length // part if isinstance(length, int) else 0
         if shorter >= _SHORTEST_SEQUENCE and (parts or part > 2):  # half of it alone is a change of its own
             words = ", ".join((*(one[0] for one in parts), f"sequence_length {shorter:,}"))
             cost = "; ".join((*(one[2] for one in parts), "shorter texts"))
