@@ -120,6 +120,17 @@ def test_a_block_that_another_stream_uses_comes_back_later() -> None:
     assert memory.reserved == 60 * MIB
 
 
+def test_an_expandable_segment_that_was_given_back_is_made_anew() -> None:
+    memory = CachingAllocator(expandable=True)
+    memory.free(memory.take(5 * MIB))
+    memory.empty_cache()
+    assert memory.reserved == 0
+    memory.free(memory.take(50 * MIB))
+    assert memory.reserved == memory.peak_reserved == 60 * MIB
+    memory.take(60 * MIB)
+    assert memory.reserved == memory.allocated == 60 * MIB
+
+
 def test_an_expandable_segment_grows_from_what_is_free_at_its_end() -> None:
     memory = CachingAllocator(expandable=True)
     first, second = memory.take(30 * MIB), memory.take(10 * MIB)

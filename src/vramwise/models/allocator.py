@@ -152,6 +152,8 @@ class CachingAllocator:
         for pool in chain.from_iterable(self._pools.values()):
             whole = [entry for entry in pool if entry[2].before is None and entry[2].after is None]
             self.reserved -= sum(entry[0] for entry in whole)
+            if whole:
+                self._ends.pop(id(pool), None)  # the one that grew: the next is a new one
             pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
 
     def _join(self, block: Block) -> None:
