@@ -1,4 +1,9 @@
-"""How many random configs a family gets: 20 or fewer in every run, as many as the profile says in a thorough one."""
+"""How many random configs a family gets: a few in every run, as many as the profile says in a thorough one.
+
+A normal run draws the first of those that a longer one draws, so that a smaller number is a part of what was held
+before. Each type has several tests with draws of their own (parameters, what autograd saves in three precisions on the
+CPU and on fake CUDA tensors, FLOPs, caches) and its published configs and recorded rows beside them.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ COUNTED_TOO = {torch.ops.aten._grouped_mm: grouped_product}
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", TYPES)
 def test_forward_and_backward(model_type: str) -> None:
-    @a_family(5)
+    @a_family(3)
     @given(STRATEGIES[model_type](), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], batch: int, sequence: int) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}

@@ -152,7 +152,7 @@ def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
         pytest.skip("a class made in bf16 does not run; a loaded checkpoint keeps some weights in fp32")
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
-    @a_family(8)
+    @a_family(4)
     @given(STRATEGIES[model_type](), st.sampled_from(attentions), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], attention: str, batch: int, sequence: int) -> None:
         config = completed(config)
