@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from vramwise.intervals import Reach
 
@@ -18,6 +19,7 @@ import build_intervals as tool  # noqa: E402
 
 LANDED = Path(__file__).with_name("coverage.csv")
 SAMPLED = 12
+ASKED = SAMPLED if settings.get_current_profile_name() == "thorough" else 4
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +34,10 @@ def test_the_script_makes_the_table_again(scores):
 
 
 def test_scores_are_those_of_todays_estimates(scores):
-    """Of a few cases, others every day: the script takes minutes for all of them."""
+    """Of a few cases, others whenever cases are added: the script takes minutes for all of them."""
     cases = {case.id: case for case in tool.measured_cases()}
     ids = sorted({score.id for score in scores})
-    for id_ in random.Random(len(ids)).sample(ids, SAMPLED):
+    for id_ in random.Random(len(ids)).sample(ids, SAMPLED)[:ASKED]:
         now = {(one.quantity, one.cell): one.expected for one in tool.scores_of(cases[id_])}
         then = {(one.quantity, one.cell): one.expected for one in scores if one.id == id_}
         assert now == then, f"{id_}: python tools/build_intervals.py"

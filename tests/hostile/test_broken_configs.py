@@ -23,6 +23,7 @@ MOST_CPU_SECONDS = 20.0
 MOST_MORE_BYTES = 2**30
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
 LAYERS += ("num_encoder_layers", "num_decoder_layers")
+THOROUGH = settings.get_current_profile_name() == "thorough"
 REMOVED = object()
 BROKEN = (-1, 0, 1, 3, 10**9, 2**40, 2**40 + 1, 10**30, -(10**30), 1.5, math.nan, math.inf, "many", "", "64")
 BROKEN += (None, True, [], [1], [None], {}, {"a": 1}, REMOVED)
@@ -125,7 +126,7 @@ def answered(config, task):
 
 
 @pytest.mark.parametrize("model_type", supported_types())
-@settings(max_examples=5, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20 if THOROUGH else 3, suppress_health_check=list(HealthCheck))
 @given(
     data=st.data(),
     value=st.sampled_from(BROKEN),
