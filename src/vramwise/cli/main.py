@@ -99,7 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def command() -> int:
-    """`main` for a process that ends with it: what is in memory is not looked through once more, which took seconds."""
+    """`main` for a process that ends with it: what is in memory is not looked through once more, which took seconds,
+    and for garbage less often than Python would: an estimate makes much and drops little, and took an eighth longer."""
+    gc.set_threshold(20_000, 10, 10)
     code = main()
     if "_duckdb" not in sys.modules:  # whose bindings complain of what is left
         gc.freeze()
