@@ -13,7 +13,8 @@ Frame = tuple[str, int, str]
 class Life:
     """One allocation: bytes, the operation that made it, the module and the lines that asked for it, and its category.
 
-    `name` is what a tensor is known as (weights, gradients, …); empty until somebody says so.
+    `name` is what a tensor is known as (weights, gradients, …); empty until somebody says so. `inside`: a module ran;
+    where none did, `like` is the life that the operation read first.
     """
 
     number: int
@@ -26,6 +27,8 @@ class Life:
     backward: bool = False
     stream: int = 0
     lasted: bool = False
+    inside: bool = False
+    like: int | None = None
 
 
 TAKE, FREE, MARK, NOTE, EMPTY, OWN, OWNED = "take", "free", "mark", "note", "empty", "own", "owned"

@@ -29,7 +29,12 @@ def value_of(tensor: Any) -> Any | None:
     if found is None:
         return None
     value, generation = found
-    return value if _written.get(tensor.untyped_storage()._cdata, 0) == generation else None
+    return value if generation_of(tensor) == generation else None
+
+
+def generation_of(tensor: Any) -> int:
+    """How often something has written to a tensor's storage."""
+    return _written.get(tensor.untyped_storage()._cdata, 0)
 
 
 class Values:
@@ -78,7 +83,7 @@ class Values:
 
     def say(self, tensor: Any, value: Any) -> None:
         """A fake tensor has this value."""
-        setattr(tensor, _VALUE, (value, _written.get(tensor.untyped_storage()._cdata, 0)))
+        setattr(tensor, _VALUE, (value, generation_of(tensor)))
 
     def fill(self, tensor: Any, value: float) -> None:
         """Every element of a fake tensor is this, where it has few."""

@@ -162,6 +162,6 @@ def _grown(cache: Any, tokens: int) -> bool:
         for name in ("keys", "values"):
             held = getattr(layer, name)
             longer = (*held.shape[:-2], held.shape[-2] + tokens, held.shape[-1])
-            setattr(layer, name, torch.empty(longer, dtype=held.dtype, device=held.device))
+            setattr(layer, name, held.new_empty(longer))
             del held
     return True

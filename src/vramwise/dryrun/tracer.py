@@ -20,6 +20,7 @@ from vramwise.dryrun.dynamic import needs_values, sized_by_values
 from vramwise.dryrun.events import EMPTY, FREE, MARK, NOTE, Frame, Life, Log
 from vramwise.dryrun.finite import passed_on
 from vramwise.dryrun.known import Values
+from vramwise.dryrun.signs import Signs
 from vramwise.measure.libraries import library
 
 _DEEPEST: Final = 24
@@ -28,7 +29,7 @@ _PASSES_ON: Final = ("_python_dispatch.py", "_stats.py", "_compile.py", "/_dynam
 """Files of torch that stand between the engine and a mode: what calls a mode is kept from being compiled."""
 _OWN_HOLDERS: Final = 2
 """Who refers to a storage that only its tensor holds, while it is looked at."""
-_WORKSPACE: Final = "library workspace"
+WORKSPACE: Final = "library workspace"
 _FACTORIES: Final = frozenset({"aten::empty", "aten::zeros", "aten::ones", "aten::randn", "aten::rand", "aten::full"})
 _PINNED: Final = "_is_pinned_in_name"
 _LARGEST_MASK: Final = 2**26
@@ -125,7 +126,7 @@ class Watcher:
         operation = func._schema.name.partition("::")[2]
         if operation in _PRODUCTS and self.workspace_bytes and backward not in self._worked:
             self._worked.add(backward)
-            self.log.take(self._life(self.workspace_bytes, operation, backward, _WORKSPACE))
+            self.log.take(self._life(self.workspace_bytes, operation, backward, WORKSPACE))
         if backward and self.on_backward is not None:
             node = self._node()
             if node is not None:
@@ -135,9 +136,10 @@ class Watcher:
         if isinstance(out, self._tensor):
             self._register(out, operation, args, backward)
         elif isinstance(out, list | tuple):
-            for item in out:
+            sources = args[0] if args and isinstance(args[0], list | tuple) and len(args[0]) == len(out) else None
+            for place, item in enumerate(out):
                 if isinstance(item, self._tensor):
-                    self._register(item, operation, args, backward)
+                    self._register(item, operation, args if sources is None else (sources[place],), backward)
                 elif isinstance(item, list | tuple):
                     for one in item:
                         if isinstance(one, self._tensor):
@@ -165,7 +167,15 @@ class Watcher:
                 return
             self._free(key)
         if size:
-            self._begin(storage, key, self._life(size, operation, backward, self._category(operation, args)))
+            life = self._life(size, operation, backward, self._category(operation, args))
+            if not life.inside:
+                life.like = self._number(args[0]) if args else None
+            self._begin(storage, key, life)
+
+    def _number(self, tensor: Any) -> int | None:
+        """The number of the life that a tensor lies in."""
+        life = self.alive.get(tensor.untyped_storage()._cdata) if isinstance(tensor, self._fake) else None
+        return None if life is None else life.number
 
     def _begin(self, storage: Any, key: int, life: Life) -> None:
         self.log.take(life)
@@ -243,7 +253,8 @@ class Watcher:
         module, stack = self._asked(backward)
         if not name and self.head and module == self.head and operation in _PRODUCTS and not backward:
             name = "logits and loss"
-        return Life(len(self.log.lives), size, operation, self.moment, module, stack, name, backward, self.stream_of())
+        number, stream = len(self.log.lives), self.stream_of()
+        return Life(number, size, operation, self.moment, module, stack, name, backward, stream, inside=bool(module))
 
     def _asked(self, backward: bool) -> tuple[str, tuple[Frame, ...]]:
         """The module and the lines that asked; backward's are those of the forward operation."""
@@ -306,7 +317,7 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
     sdpa = torch.ops.aten.scaled_dot_product_attention.default
     asks_for_pins = torch.ops.aten.is_pinned.default
     aten = torch.ops.aten
-    values = Values() if assumed is not None else None
+    values, signs = Values() if assumed is not None else None, Signs()
     sized = sized_by_values(assumed) if assumed is not None else {}
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
@@ -329,10 +340,13 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
             if func is sdpa:
                 with self:
                     return watcher.attention(*args, **kwargs)
-            known = values.before(func, args, kwargs) if values is not None else None
-            out = func(*args, **kwargs)
-            if values is not None:
+            if values is None:
+                out = func(*args, **kwargs)
+            else:
+                known, sign = values.before(func, args, kwargs), signs.before(func, args, kwargs)
+                out = func(*args, **kwargs)
                 values.after(func, args, kwargs, out, known)
+                signs.after(func, args, out, sign)
                 passed_on(func._schema.name.removeprefix("aten::"), args, out, values)
             watcher.seen(func, args, kwargs, out)
             watcher.written(func, args, out)

@@ -9,13 +9,13 @@ import gc
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.events import Log
-from vramwise.measure.job import Job
+from vramwise.measure.job import Job, Report
 
 if TYPE_CHECKING:
     from vramwise.dryrun.recorder import Replay
@@ -35,20 +35,55 @@ def main(argv: list[str]) -> int:
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """One dry run's report, moments and reserved memory; files where they were asked for."""
     from vramwise.dryrun.recorder import replayed
+
+    report, log = short_run(asked) or whole_run(asked)
+    found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
+    if report.failure:
+        return found
+    return found | played(asked, log, replayed(log, expandable=bool(asked["expandable"])))
+
+
+def whole_run(asked: dict[str, Any], job: Job | None = None) -> tuple[Report, Log]:
+    """The report of a job, run as it is, and its log."""
     from vramwise.dryrun.run import DryRun
 
     card = asked["card"]
     run = DryRun(
-        Job(**asked["job"]), Card(card["name"], card["total_bytes"], tuple(card["capability"])),
+        job or Job(**asked["job"]), Card(card["name"], card["total_bytes"], tuple(card["capability"])),
         asked["workspace_bytes"], lambda *_: None,
     )  # fmt: skip
-    report = run.report()
-    replay = run.recorder.replay
-    found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
-    if replay is None or report.failure:
-        return found
-    log = run.session.watcher.log
-    return found | played(asked, log, replayed(log, expandable=True) if asked["expandable"] else replay)
+    return run.report(), run.session.watcher.log
+
+
+def short_run(asked: dict[str, Any]) -> tuple[Report, Log] | None:
+    """The same from two runs with few of the layers, where these repeat; None where all have to be run."""
+    from vramwise.dryrun.repeated import cut, repeated_layers
+    from vramwise.dryrun.splice import NotRegularError, spliced
+
+    job = Job(**asked["job"])
+    layers = repeated_layers(job)
+    if layers is None:
+        return None
+    few, short = whole_run(asked, cut(job, layers.depth))
+    more, longer = whole_run(asked, cut(job, layers.depth + layers.period))
+    if few.failure or more.failure:
+        return None
+    try:
+        return grown(few, more, layers.times), spliced(short, longer, layers)
+    except NotRegularError:
+        return None
+
+
+def grown(few: Report, more: Report, times: int) -> Report:
+    """A report whose numbers go on as they did from the first to the second, so many times."""
+
+    def on(mine: Any, theirs: Any) -> Any:
+        is_number = isinstance(mine, int) and not isinstance(mine, bool)
+        return mine + times * (theirs - mine) if is_number else mine
+
+    facts = {name: on(value, more.facts.get(name)) for name, value in few.facts.items()}
+    sizes = {name: on(value, more.sizes.get(name)) for name, value in few.sizes.items()}
+    return replace(few, facts=facts, sizes=sizes, records=(), notes=(), module_weights={})
 
 
 def played(asked: dict[str, Any], log: Log, replay: Replay) -> dict[str, Any]:

@@ -31,18 +31,23 @@ def config_of(values: Mapping[str, object]) -> object:
 
 def build(job: Job) -> object:
     """The module with random weights on the device, as the scenario's method, precision and attention have it."""
+    model = built(job, job.device)
+    return _prepared(model, job) if job.task == "train" else model.eval()
+
+
+def built(job: Job, device: str) -> Any:
+    """The class of a job's model as its config makes it, in the scenario's precision and with its attention."""
     torch, transformers = library("torch"), library("transformers")
     settings = job.settings
     dtype = _weight_dtype(job)
     loader = getattr(transformers, _LOADERS[str(settings.get("head", "causal-lm"))])
     attention = _attention(settings)
     config = config_of(job.config)
-    with torch.device(job.device):
+    with torch.device(device):
         try:
-            model = loader.from_config(config, attn_implementation=attention, dtype=dtype)
+            return loader.from_config(config, attn_implementation=attention, dtype=dtype)
         except TypeError:  # transformers before 4.56 calls it torch_dtype
-            model = loader.from_config(config, attn_implementation=attention, torch_dtype=dtype)
-    return _prepared(model, job) if job.task == "train" else model.eval()
+            return loader.from_config(config, attn_implementation=attention, torch_dtype=dtype)
 
 
 def trains(model: Any) -> list[Any]:
