@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -105,12 +106,12 @@ def _attention(kernel: Any) -> Iterator[None]:
 def _modules(watcher: Watcher) -> Iterator[None]:
     """Which module runs, by its name below the outermost one."""
     hooks = library("torch.nn.modules.module")
-    names: dict[int, str] = {}
+    names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
     def before(module: Any, _: Any) -> None:
-        if not watcher.modules:
-            names.update((id(inner), name) for name, inner in module.named_modules())
-        watcher.modules.append(names.get(id(module), "") or type(module).__name__)
+        if not watcher.modules and module not in names:  # a layer that a checkpoint runs again keeps its name
+            names.update((inner, name) for name, inner in module.named_modules())
+        watcher.modules.append(names.get(module, "") or type(module).__name__)
 
     def after(*_: Any) -> None:
         if watcher.modules:

@@ -1,0 +1,59 @@
+"""Runs each case with all of its layers and with few: `in_splice.py CASES.json` prints what both say.
+
+CASES.json: {name: {"config": config.json's values, "task": …, "settings": {…}}}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from vramwise.dryrun.events import Log
+from vramwise.dryrun.moments import moments_of
+from vramwise.dryrun.recorder import replayed
+from vramwise.dryrun.repeated import repeated_layers
+from vramwise.dryrun.splice import _in_order
+from vramwise.dryrun.worker import short_run, whole_run
+from vramwise.estimation import estimate
+from vramwise.measure.job import Job, Report
+from vramwise.scenario import Scenario
+
+CARD = {"name": "NVIDIA H100 80GB HBM3", "total_bytes": 80 * 2**30, "capability": (9, 0)}
+
+
+def without_lines(moments: list[dict[str, Any]]) -> Any:
+    """Moments without the lines that asked, which are those of this file."""
+    return json.loads(json.dumps(moments), object_hook=lambda one: {k: v for k, v in one.items() if k != "line"})
+
+
+def said(report: Report, log: Log) -> dict[str, Any]:
+    replay = replayed(log)
+    return {
+        "peak_allocated": replay.peak_allocated, "peak_reserved": replay.peak_reserved,
+        "moments": without_lines(moments_of(replay)), "sizes": report.sizes, "failure": report.failure,
+        "parameters": [report.facts.get("num_parameters"), report.facts.get("num_trainable_parameters")],
+        "events": hash(tuple(_in_order(log))), "sizes of all": hash(tuple(life.size for life in log.lives)),
+    }  # fmt: skip
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    table = {"model": case["config"], "task": case["task"], case["task"]: case["settings"]}
+    resolved = estimate(Scenario.from_dict(table)).scenario
+    job = Job(case["config"], "a model", resolved, "cuda:0", 2)
+    asked = {"job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25}
+    short, layers = short_run(asked), repeated_layers(job)
+    return {
+        "few": None if short is None else said(*short), "all": said(*whole_run(asked)),
+        "depth": None if layers is None else [layers.first, layers.period, layers.depth, layers.times],
+    }  # fmt: skip
+
+
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+out.write(json.dumps({name: answer(case) for name, case in cases.items()}))
+out.flush()
+os._exit(0)
