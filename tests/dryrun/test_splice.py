@@ -1,4 +1,4 @@
-"""Runs of few layers that stand for all: the log that they are spliced into is that of the whole model, event by event."""
+"""Runs of few layers that stand for all: the log that they are spliced into is that of the whole model."""
 
 from __future__ import annotations
 
@@ -16,32 +16,25 @@ pytest.importorskip("peft")
 
 HERE = Path(__file__).parent
 LLAMA = {
-    "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 11,
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 704, "num_hidden_layers": 8,
     "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 4096, "max_position_embeddings": 512,
     "head_dim": 32, "tie_word_embeddings": False,
 }  # fmt: skip
-GPT2 = {"model_type": "gpt2", "n_embd": 128, "n_layer": 12, "n_head": 4, "n_positions": 256, "vocab_size": 1000}
-MOE = {
-    **LLAMA, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 128,
-    "num_hidden_layers": 9,
-}  # fmt: skip
+GPT2 = {"model_type": "gpt2", "n_embd": 128, "n_layer": 8, "n_head": 4, "n_positions": 256, "vocab_size": 1000}
 KINDS = ["sliding_attention", "full_attention"]
-GEMMA2 = {**LLAMA, "model_type": "gemma2", "num_hidden_layers": 18, "layer_types": KINDS * 9, "sliding_window": 64}
+GEMMA2 = {**LLAMA, "model_type": "gemma2", "num_hidden_layers": 16, "layer_types": KINDS * 8, "sliding_window": 64}
 BATCH = {"micro_batch_size": 2, "sequence_length": 128}
 CASES = {
     "full": (LLAMA, "train", {"precision": "bf16", **BATCH}),
-    "a list of optimizer states": (LLAMA, "train", {"precision": "fp32", "optimizer_impl": "foreach", **BATCH}),
     "checkpointed adapters": (
-        LLAMA, "train", {"precision": "bf16", "method": "lora", "checkpointing": "full", **BATCH},
+        LLAMA, "train",
+        {"precision": "bf16", "method": "lora", "checkpointing": "full", "optimizer_impl": "foreach", **BATCH},
     ),
-    "autocast": (GPT2, "train", {"precision": "bf16-mixed", **BATCH}),
     "accumulated and checkpointed": (
         GPT2, "train", {"precision": "fp16-mixed", "checkpointing": "full", "gradient_accumulation_steps": 2, **BATCH},
     ),
-    "experts": (MOE, "train", {"precision": "bf16", **BATCH}),
     "two kinds of layers": (GEMMA2, "train", {"precision": "bf16", **BATCH}),
     "a generation": (LLAMA, "generate", {"prompt_tokens": 64, "new_tokens": 40, "batch_size": 2}),
-    "weights": (LLAMA, "load", {}),
     "too few": ({**LLAMA, "num_hidden_layers": 6}, "load", {}),
 }  # fmt: skip
 
@@ -53,7 +46,7 @@ def answered(tmp_path_factory):
         name: {"config": config, "task": task, "settings": own} for name, (config, task, own) in CASES.items()
     }  # fmt: skip
     path.write_text(json.dumps(cases), "utf-8")
-    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "PYTHONHASHSEED": "0"}
     found = subprocess.run(
         [sys.executable, str(HERE / "in_splice.py"), str(path)], env=quiet, capture_output=True, text=True,
         timeout=1500, check=False,
@@ -70,8 +63,8 @@ def test_few_layers_spliced_are_all_layers_run(answered, name):
 
 
 def test_layers_that_take_turns_are_repeated_together(answered):
-    assert answered["two kinds of layers"]["depth"] == [0, 2, 6, 6]
-    assert answered["full"]["depth"] == [0, 1, 3, 8]
+    assert answered["two kinds of layers"]["depth"] == [0, 2, 6, 5]
+    assert answered["full"]["depth"] == [0, 1, 3, 5]
 
 
 def test_a_model_of_few_layers_is_run_as_it_is(answered):

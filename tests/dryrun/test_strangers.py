@@ -29,6 +29,8 @@ ADAPTERS = 2 * (8 * (256 + 256) + 8 * (256 + 64))
 SWISH = (1024 * 4096 + 4096) + (4096 * 1000 + 1000)
 PPO = (64 * 512 + 512 + 512 * 6 + 6) + (64 * 512 + 512 + 512 + 1)
 DDP = {"weights": 4 * NET, "gradients": 4 * NET, "optimizer states": 8 * NET, "gradient buckets": 4 * NET}
+ZERO = {"weights": 2 * NET, "optimizer states": 8 * NET / 8, "gradients": 4 * NET / 8}
+"""ZeRO 2 in bf16 on eight ranks: what each holds of states and of fp32 gradients is an eighth."""
 
 
 def trained(parameters, states=2, weights=4):
@@ -52,6 +54,9 @@ STEPS = {
     "masked": trained(NET),
     "custom": trained(SWISH),
     "ppo": trained(PPO),
+    "norms": trained(NET),
+    "halved": trained(NET),
+    "zero2": ZERO,
     "lightning_bf16": trained(NET),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},
@@ -69,10 +74,19 @@ STOPS = {
 """The line of the script that it ends at, and what is said."""
 COMMANDS = {
     "accelerated": ["accelerate", "launch", "--num_processes", "1", "accelerated.py"],
+    "zero2": ["deepspeed", "--num_gpus", "8", "zero2.py"],
     **{name: ["torchrun", "--nproc-per-node", "8", f"{name}.py"] for name in ("ddp", "fsdp1", "fsdp2")},
 }
-NEEDS = {"lightning_gan": "lightning", "lightning_bf16": "lightning", "accelerated": "accelerate", "adapters": "peft"}
+NEEDS = {
+    "zero2": "deepspeed",
+    "lightning_gan": "lightning",
+    "lightning_bf16": "lightning",
+    "accelerated": "accelerate",
+    "adapters": "peft",
+}
 SCALARS = 0.005
+ROOM = 23 * 2**30
+"""Of in_strangers.py's card."""
 """What rounding to 512 bytes and one counter of steps a tensor add to a small model."""
 
 
@@ -123,6 +137,15 @@ def test_adam_takes_all_square_roots_at_once_as_on_a_card(answered):
     """torch/optim/adam.py `_multi_tensor_adam`: one list of roots, as large as the weights."""
     step = next(one["categories"] for one in answered["evaluated"]["moments"] if one["name"] == "optimizer step")
     assert step["optimizer temporaries"] == pytest.approx(4 * NET, rel=SCALARS)
+
+
+def test_a_batch_that_does_not_fit_is_halved_until_one_does(answered):
+    """Logits of 4,096 classes in fp32 and their softmax for 128 tokens a sample: 4 MiB each."""
+    answer = answered["halved"]
+    assert ["halved.py" in one for one in answer["remarks"]] == [True]
+    assert "which the script caught" in answer["remarks"][0]
+    peak = max(one["bytes"] for one in answer["moments"])
+    assert ROOM / 3 < peak <= ROOM
 
 
 def test_weights_by_address_are_not_fetched(answered):

@@ -45,10 +45,12 @@ class Replay:
 
 def replayed(log: Log, capacity: int | None = None, *, expandable: bool = False) -> Replay:
     """Play a log through the caching allocator; with `capacity` up to where it would refuse."""
-    return _Player(log, CachingAllocator(capacity, expandable=expandable)).play()
+    return Player(log, CachingAllocator(capacity, expandable=expandable)).play()
 
 
-class _Player:
+class Player:
+    """Plays a log; `advance` goes on to its end, as far as it has come."""
+
     def __init__(self, log: Log, allocator: CachingAllocator) -> None:
         self.log, self.allocator = log, allocator
         self.blocks: dict[int, Block] = {}
@@ -57,11 +59,18 @@ class _Player:
         self.span: Span | None = None
         self.watched: set[int] = set()
         self.is_complete = True
+        self.position = 0
+
+    def advance(self) -> None:
+        """Play what the log has by now. Raises NoRoomError at an allocation that does not fit, and stays there."""
+        events = self.log.events
+        while self.position < len(events):
+            self._event(*events[self.position])
+            self.position += 1
 
     def play(self) -> Replay:
         try:
-            for kind, what in self.log.events:
-                self._event(kind, what)
+            self.advance()
         except NoRoomError as full:
             label = self.span.label if self.span is not None else ""
             self.found.stuck = label, full.wanted, self.allocator.reserved

@@ -97,9 +97,7 @@ def _layers(job: Job) -> tuple[str, list[Any]] | None:
         return None
     path, layers = outer[0]
     every = [value for value in vars(model.config).values() if isinstance(value, list) and len(value) == len(layers)]
-    return path, [
-        (*_fingerprint(layer), *(repr(one[number]) for one in every)) for number, layer in enumerate(layers)
-    ]
+    return path, [(*_fingerprint(layer), *(repr(one[number]) for one in every)) for number, layer in enumerate(layers)]
 
 
 def _fingerprint(layer: Any) -> Iterator[Any]:

@@ -70,6 +70,11 @@ def _asked(scenario: Scenario) -> tuple[dict[str, Any], Gpu | None, Room | None,
     _refuse_what_has_no_fake(table)
     refuse_what_cannot_run(table, "cuda", command="dry-run")
     found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
+    if "model_type" not in found.config:
+        raise UsageError(
+            f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
+            "(dry-run -- python FILE.py), or ask vramwise estimate"
+        )
     job = Job(found.config, found.id, table, "cuda:0", STEPS)
     settings = job.settings
     question = {

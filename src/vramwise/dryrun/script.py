@@ -21,6 +21,7 @@ from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.compiling import Compiling
 from vramwise.dryrun.fake_cuda import replaced
+from vramwise.dryrun.full_card import FullCard
 from vramwise.dryrun.launchers import Started, started
 from vramwise.dryrun.not_here import NotHere
 from vramwise.dryrun.own_module import OwnModule
@@ -73,6 +74,8 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     steps, failure, missed = Steps(session), None, NotHere()
     compiling = Compiling(session.watcher, steps.before_forward)
     session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
+    full = None if asked["room_bytes"] is None else FullCard(session.watcher, max(0, asked["room_bytes"]))
+    session.watcher.card = full
     os.environ.update({**begun.environment, **(ranks.environment() if ranks is not None else {})})
     try:
         with ExitStack() as stack:
@@ -96,7 +99,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         failure = "the script ended before a model ran on the card"
     beside = {
         "ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused(),
-        "remarks": [] if own else [*steps.remarks(), *compiling.remarks()],
+        "remarks": [] if own else [*steps.remarks(), *compiling.remarks(), *(full.remarks() if full else ())],
     }  # fmt: skip
     return _answer(asked, session, steps, failure) | beside
 

@@ -12,7 +12,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.attention import redirected
@@ -22,6 +22,9 @@ from vramwise.dryrun.finite import passed_on
 from vramwise.dryrun.known import Values
 from vramwise.dryrun.signs import Signs
 from vramwise.measure.libraries import library
+
+if TYPE_CHECKING:
+    from vramwise.dryrun.full_card import FullCard
 
 _DEEPEST: Final = 24
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_mm", "convolution"})
@@ -63,6 +66,7 @@ class Watcher:
         self.stream_of: Callable[[], int] = lambda: 0
         self.workspace_bytes = workspace_bytes
         self.most_bytes: int | None = None
+        self.card: FullCard | None = None
         self._held = 0
         self.hidden = 0
         self.stacks = stacks
@@ -179,6 +183,15 @@ class Watcher:
 
     def _begin(self, storage: Any, key: int, life: Life) -> None:
         self.log.take(life)
+        if self.card is not None and self._held + life.size > self.card.least:
+            refused = self.card.refusal()
+            if refused is not None:
+                self.log.events.pop()
+                self.card.forget_the_try()
+                try:
+                    raise refused
+                finally:
+                    del refused  # with this frame in its traceback it would keep the try's tensors
         self._held += life.size
         if self.most_bytes is not None and self._held > self.most_bytes:
             raise TooMuchError(self._held)
