@@ -1,7 +1,8 @@
 """A card that is full: `torch.OutOfMemoryError` where the code that runs waits for one, as a search for a batch does.
 
-Elsewhere a script goes on beyond the card, so that the answer says all that it would take. What the allocator does first
-is c10/cuda/CUDACachingAllocator.cpp's: segments that are free as a whole are given back, then it says what it lacks.
+Elsewhere a script goes on beyond the card, so that the answer says all that it would take. What the allocator does
+first is c10/cuda/CUDACachingAllocator.cpp's: segments that are free as a whole are given back, then it says what it
+lacks.
 """
 
 from __future__ import annotations

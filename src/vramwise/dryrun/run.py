@@ -154,7 +154,6 @@ class FakeGeneration(GenerationRun):
 
 def _grown(cache: Any, tokens: int) -> bool:
     """Whether every layer of a cache only appends, and now holds so many tokens more."""
-    torch = library("torch")
     layers = getattr(cache, "layers", [])
     if not layers or any(type(layer).__name__ != "DynamicLayer" for layer in layers):
         return False

@@ -21,7 +21,6 @@ from vramwise.dryrun.events import FREE, MARK, NOTE, TAKE, Life, Log
 from vramwise.dryrun.repeated import Repeated
 from vramwise.dryrun.tracer import WORKSPACE
 
-
 Place = tuple[Any, ...]
 
 
