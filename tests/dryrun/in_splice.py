@@ -15,7 +15,7 @@ from vramwise.dryrun.events import Log
 from vramwise.dryrun.moments import moments_of
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.repeated import repeated_layers
-from vramwise.dryrun.splice import _in_order
+from vramwise.dryrun.splice import in_order
 from vramwise.dryrun.worker import short_run, whole_run
 from vramwise.estimation import estimate
 from vramwise.measure.job import Job, Report
@@ -35,7 +35,7 @@ def said(report: Report, log: Log) -> dict[str, Any]:
         "peak_allocated": replay.peak_allocated, "peak_reserved": replay.peak_reserved,
         "moments": without_lines(moments_of(replay)), "sizes": report.sizes, "failure": report.failure,
         "parameters": [report.facts.get("num_parameters"), report.facts.get("num_trainable_parameters")],
-        "events": hash(tuple(_in_order(log))), "sizes of all": hash(tuple(life.size for life in log.lives)),
+        "events": hash(tuple(in_order(log))), "sizes of all": hash(tuple(life.size for life in log.lives)),
     }  # fmt: skip
 
 

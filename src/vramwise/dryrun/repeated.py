@@ -90,7 +90,10 @@ def cut(job: Job, depth: int) -> Job:
 
 def _layers(job: Job) -> tuple[str, list[Any]] | None:
     """The name of the one list of layers, and their fingerprints; None where there are several lists, or none."""
-    model = built(job, "meta")
+    try:
+        model = built(job, "meta")
+    except Exception:  # whatever a class raises: the run of all layers says it
+        return None
     lists = [(name, one) for name, one in model.named_modules() if type(one).__name__ == "ModuleList" and len(one)]
     outer = [pair for pair in lists if not any(pair[0].startswith(f"{name}.") for name, _ in lists)]
     if len(outer) != 1:

@@ -22,7 +22,7 @@ _AS_ITS_TENSORS: Final = frozenset({
     "squeeze", "unsqueeze", "select", "slice", "alias", "copy", "maximum", "minimum", "expand", "where", "allreduce",
     "broadcast",
 })  # fmt: skip
-_OF_NUMBERS_TOO: Final = frozenset({"add", "mul", "div", "fill", "full_like", "masked_fill"})
+_OF_NUMBERS_TOO: Final = frozenset({"add", "mul", "div", "full_like", "masked_fill"})
 
 
 class Signs:
@@ -37,16 +37,16 @@ class Signs:
         name = func._schema.name.rpartition("::")[2].rstrip("_")
         if name in _ALWAYS:
             return True
-        given = self._leaves((args, kwargs))
-        tensors = [one for one in given if isinstance(one, self._fake)]
         if name == "pow":
-            return self._of_power(*args)
+            return self._of_power(args[0], args[1])
         if name == "masked_fill" and getattr(args[1], KNOWN, None) is False:
             return self._is_not_negative(args[0])
-        if name in _OF_NUMBERS_TOO:
-            numbers = [one for one in given if isinstance(one, int | float)]
-            return all(one >= 0 for one in numbers) and self._all_not_negative(tensors)
-        return name in _AS_ITS_TENSORS and self._all_not_negative(tensors)
+        if name not in _AS_ITS_TENSORS and name not in _OF_NUMBERS_TOO:
+            return False
+        given = self._leaves((args, kwargs))
+        numbers = [one for one in given if isinstance(one, int | float)] if name in _OF_NUMBERS_TOO else []
+        tensors = [one for one in given if isinstance(one, self._fake)]
+        return all(one >= 0 for one in numbers) and self._all_not_negative(tensors)
 
     def after(self, func: Any, args: Any, out: Any, told: bool) -> None:
         """An operation has run; `told`: what `before` said of it."""

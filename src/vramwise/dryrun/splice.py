@@ -35,7 +35,7 @@ def spliced(short: Log, longer: Log, layers: Repeated) -> Log:
     """
     taken = _Taken(short, layers)
     once, where = taken.repeated(1)
-    growth = _growth(once, where, Log(longer.lives, _in_order(longer)))
+    growth = _growth(once, where, Log(longer.lives, in_order(longer)))
     whole, where = taken.repeated(layers.times)
     for life, (number, copied) in zip(whole.lives, where, strict=True):
         if not copied and number in growth:
@@ -43,7 +43,7 @@ def spliced(short: Log, longer: Log, layers: Repeated) -> Log:
     return whole
 
 
-def _in_order(log: Log) -> list[tuple[str, Any]]:
+def in_order(log: Log) -> list[tuple[str, Any]]:
     """Events without notes; what is given back at once, between two other events, in the order in which it was taken.
 
     Autocast lets go of its copies in the order of their addresses; an allocator with nothing to do between ends alike.
@@ -105,7 +105,7 @@ class _Taken:
         self.marks = 0
         self.next_like = _of_the_next(log)
         current: int | None = None
-        for kind, what in _in_order(log):
+        for kind, what in in_order(log):
             layer: int | None = None
             if kind == MARK:
                 current, self.marks = None, self.marks + 1
