@@ -38,6 +38,9 @@ CASES = {
     "too few": ({**LLAMA, "num_hidden_layers": 6}, "load", {}),
 }  # fmt: skip
 
+WHOLE = ("checkpointed adapters", "too few")
+"""Models whose layers are all run."""
+
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
@@ -55,7 +58,7 @@ def answered(tmp_path_factory):
     return json.loads(found.stdout)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "too few"])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in WHOLE])
 def test_few_layers_spliced_are_all_layers_run(answered, name):
     answer = answered[name]
     assert answer["all"]["failure"] is None
@@ -67,6 +70,7 @@ def test_layers_that_take_turns_are_repeated_together(answered):
     assert answered["full"]["depth"] == [0, 1, 3, 5]
 
 
-def test_a_model_of_few_layers_is_run_as_it_is(answered):
-    assert answered["too few"]["few"] is None
-    assert answered["too few"]["all"]["failure"] is None
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_short_or_not_known_to_go_on_is_run_as_it_is(answered, name):
+    assert answered[name]["few"] is None
+    assert answered[name]["all"]["failure"] is None
