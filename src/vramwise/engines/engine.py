@@ -37,6 +37,12 @@ class CommandLine:
     """The words that start its server, its options behind them."""
     model_flag: str = ""
     """The server's flag for the model, by which an image of one's own called after the engine is known."""
+    flags_file: str = ""
+    """Its flag for a file of flags, in which a switch that is on stands as true."""
+    negates_switches: bool = False
+    """A switch that is off in such a file is its `--no-…`; else it is left out."""
+    variables: str = ""
+    """How the variables begin that its server alone is told, and whoever asks it for a model is not."""
 
 
 @record(kw_only=True)

@@ -17,5 +17,5 @@ RECORD = Engine(
     divides_by_room=True,
     runs_on_cpu=True,
     words=WORDS,
-    command_line=CommandLine(programs=("ollama",), example="ollama run", subcommands=True),
+    command_line=CommandLine(programs=("ollama",), example="ollama run", subcommands=True, variables="OLLAMA_"),
 )

@@ -34,6 +34,7 @@ RECORD = Engine(
         subcommands=True,
         server=("python3", "-m", "sglang.launch_server"),
         model_flag="--model-path",
+        flags_file="--config",  # 0.5.23 srt/server_args_config_parser.py
     ),
     # docs/get_started/install.md
     container=Container(image="lmsysorg/sglang", tag="latest", version_tag="v{}", port=30000),

@@ -45,6 +45,8 @@ RECORD = Engine(
         subcommands=True,
         server=("vllm", "serve"),
         model_flag="--model",
+        flags_file="--config",  # 0.33 utils/argparse_utils.py load_config_file
+        negates_switches=True,
     ),
     # docs/deployment/k8s.md: /dev/shm in memory for tensor parallelism, the Hugging Face cache on a volume
     container=Container(image="vllm/vllm-openai", tag="latest", version_tag="v{}", port=8000),

@@ -24,6 +24,9 @@ from vramwise.interop.launch.command import ASSIGNMENT
 
 _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_TOLD = [line for engine in engines() if (line := engine.command_line) is not None and line.variables]
+_OF_SERVERS = tuple(line.variables for line in _TOLD)
+_ASKED_FOR_MODELS = frozenset(program for line in _TOLD for program in line.programs)
 _RANK = re.compile(r"--(?:node[-_]rank|machine[-_]rank|headless)(?:[ =][^ ]+)?")
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "gpu.nvidia.com/class", "gpu.product")
 
@@ -43,11 +46,11 @@ def _ollamas_variables(services: object, variables: Mapping[str, str], path: str
     """What the service that runs `ollama serve` is told: another container's `ollama pull` only asks it for a model."""
     for service in services.values() if isinstance(services, Mapping) else ():
         image = str(service.get("image") or "") if isinstance(service, Mapping) else ""
-        if isinstance(service, Mapping) and "ollama/ollama" in image:
+        if isinstance(service, Mapping) and image:
             filled = _Filled(variables)
             stated = {key: filled.in_text(value) for key, value in _environment(service.get("environment"))}
             told = {
-                key: value for key, value in (of_service(service, path) | stated).items() if key.startswith("OLLAMA_")
+                key: value for key, value in (of_service(service, path) | stated).items() if key.startswith(_OF_SERVERS)
             }
             if told:
                 return told
@@ -56,7 +59,7 @@ def _ollamas_variables(services: object, variables: Mapping[str, str], path: str
 
 def _of_ollamas_server(program: Program, server: Mapping[str, str]) -> Program:
     own = {word.partition("=")[0] for word in program.words if ASSIGNMENT.match(word)}
-    if not server or not any(word.rpartition("/")[2] == "ollama" for word in program.words):
+    if not server or not any(word.rpartition("/")[2] in _ASKED_FOR_MODELS for word in program.words):
         return program
     return replace(
         program, words=(*(f"{key}={value}" for key, value in server.items() if key not in own), *program.words)

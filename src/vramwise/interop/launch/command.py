@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from vramwise.engines import engines, module_of
+from vramwise.engines import ENGINES, engine_named, engines, module_of
 from vramwise.errors import UsageError, clipped
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
@@ -293,19 +293,16 @@ def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str
     """
     said = [] if variable is None else [word for pair in start.environment.items() for word in variable(*pair)]
     own = cut(engine, start.words)
-    files = own.given.get("--config", []) if engine in _WITH_A_FILE else []
+    line = engine_named(engine).command_line if engine in ENGINES else None
+    files = own.given.get(line.flags_file, []) if line is not None else []
     names_model = bool(own.loose or own.given.get("--model") or own.given.get("--model-path"))
     for file in files:
-        said += _words_of_file(engine, file, names_model=names_model)
+        negates = line is not None and line.negates_switches
+        said += _words_of_file(engine, file, names_model=names_model, negates=negates)
     return cut(engine, [*said, *start.words])
 
 
-_WITH_A_FILE = frozenset({"vllm", "sglang"})
-"""Engines whose `--config` is a file of flags (vLLM 0.33 utils/argparse_utils.py load_config_file, SGLang 0.5.23
-server_args_config_parser.py): a switch that is on stands alone, one that is off is `--no-…` in vLLM alone."""
-
-
-def _words_of_file(engine: str, file: str, *, names_model: bool) -> list[str]:
+def _words_of_file(engine: str, file: str, *, names_model: bool, negates: bool) -> list[str]:
     from vramwise.interop.launch.launchers import file_table
 
     found: list[str] = []
@@ -315,7 +312,7 @@ def _words_of_file(engine: str, file: str, *, names_model: bool) -> list[str]:
         if value is None or (names_model and name in ("model", "model-path")):
             continue
         if isinstance(value, bool) and flags_of(engine).get(flag, "0") == "0":
-            found += [flag] if value else [f"--no-{name}"] if engine == "vllm" and flag in flags_of(engine) else []
+            found += [flag] if value else [f"--no-{name}"] if negates and flag in flags_of(engine) else []
         elif isinstance(value, list) and flags_of(engine).get(flag) == "+":
             found += [flag, *map(str, value)]
         else:
