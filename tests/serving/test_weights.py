@@ -112,11 +112,22 @@ def test_where_nobody_says_the_groups_they_are_the_formats_own(engine: str, name
     assert load(LLAMA_3_8B, **said) == load(LLAMA_3_8B, **said, quantization_group_size=own)
 
 
+def test_vllm_quantizes_the_scales_of_its_own_4_bits_and_widens_them_since_0_9_2() -> None:
+    """bitsandbytes_loader.py quantize_4bit(compress_statistics=True); pull request 19742 dequantizes them at once."""
+    said = {"quantization": "bitsandbytes-nf4", "engine": "vllm"}
+    older, newer = (load(LLAMA_3_8B, **said, engine_version=version) for version in ("0.9.1", "0.9.2"))
+    linear = sum(p.numel for p in model().parameters if p.is_linear and p.part not in ("embedding", "head"))
+    blocks = linear // 64
+    assert newer - older == pytest.approx(4 * blocks - blocks - 4 * blocks // 256, rel=0.01)
+    assert newer == load(LLAMA_3_8B, **said)
+
+
 def test_four_bit_blocks_have_a_scale_of_four_bytes_each() -> None:
     described = model()
     linear = sum(p.numel for p in described.parameters if p.is_linear and p.part not in ("embedding", "head"))
-    fewer = load(LLAMA_3_8B, quantization="bitsandbytes-nf4", quantization_group_size=128)
-    assert load(LLAMA_3_8B, quantization="bitsandbytes-nf4") - fewer == 4 * linear // 128
+    said = {"engine": "transformers", "quantization": "bitsandbytes-nf4"}
+    fewer = load(LLAMA_3_8B, **said, quantization_group_size=128)
+    assert load(LLAMA_3_8B, **said) - fewer == 4 * linear // 128
 
 
 def test_yarn_and_long_rope_tables() -> None:

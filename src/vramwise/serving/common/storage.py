@@ -34,9 +34,15 @@ class Storage:
     whole: frozenset[str] = frozenset()
     """Weights that the files hold unquantized although `rules` do not leave them out."""
     layers: tuple[tuple[str, QuantFormat | None], ...] = ()
+    widens_scales: bool = False
+    """Scales that are quantized themselves become fp32 while weights are loaded."""
 
     def rule_for(self, parameter: Parameter) -> QuantFormat | None:
         """The format of this weight; None where it stays in `dtype`."""
+        found = self._stored_as(parameter)
+        return quantization("nf4") if self.widens_scales and found is not None and found.name == "nf4-dq" else found
+
+    def _stored_as(self, parameter: Parameter) -> QuantFormat | None:
         if self.quantization is None or len(parameter.shape) < 2 or parameter.tied_to is not None:
             return None
         named = _by_layer(self.layers) if self.layers else {}
