@@ -20,6 +20,7 @@ from vramwise.dryrun.worker import short_run, whole_run
 from vramwise.estimation import estimate
 from vramwise.measure.job import Job, Report
 from vramwise.scenario import Scenario
+from vramwise.scenario.definition import table_of
 
 CARD = {"name": "NVIDIA H100 80GB HBM3", "total_bytes": 80 * 2**30, "capability": (9, 0)}
 
@@ -40,7 +41,7 @@ def said(report: Report, log: Log) -> dict[str, Any]:
 
 
 def answer(case: dict[str, Any]) -> dict[str, Any]:
-    table = {"model": case["config"], "task": case["task"], case["task"]: case["settings"]}
+    table = {"model": case["config"], "task": case["task"], table_of(case["task"]): case["settings"]}
     resolved = estimate(Scenario.from_dict(table)).scenario
     job = Job(case["config"], "a model", resolved, "cuda:0", 2)
     asked = {"job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25}
