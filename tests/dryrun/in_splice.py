@@ -13,7 +13,7 @@ from typing import Any
 
 from vramwise.dryrun.events import Log
 from vramwise.dryrun.moments import moments_of
-from vramwise.dryrun.recorder import replayed
+from vramwise.dryrun.recorder import Replay, replayed
 from vramwise.dryrun.repeated import repeated_layers
 from vramwise.dryrun.splice import in_order
 from vramwise.dryrun.worker import short_run, whole_run
@@ -30,7 +30,7 @@ def without_lines(moments: list[dict[str, Any]]) -> Any:
     return json.loads(json.dumps(moments), object_hook=lambda one: {k: v for k, v in one.items() if k != "line"})
 
 
-def said(report: Report, log: Log) -> dict[str, Any]:
+def said(report: Report, log: Log, _: Replay | None) -> dict[str, Any]:
     replay = replayed(log)
     return {
         "peak_allocated": replay.peak_allocated, "peak_reserved": replay.peak_reserved,

@@ -20,6 +20,9 @@ from vramwise.measure.job import Job, Report
 if TYPE_CHECKING:
     from vramwise.dryrun.recorder import Replay
 
+    Ran = tuple[Report, Log, Replay | None]
+    """A run's report, its log, and the replay of it that was made already."""
+
 
 def main(argv: list[str]) -> int:
     """Run every job of the file."""
@@ -36,15 +39,17 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """One dry run's report, moments and reserved memory; files where they were asked for."""
     from vramwise.dryrun.recorder import replayed
 
-    report, log = short_run(asked) or whole_run(asked)
+    report, log, replay = short_run(asked) or whole_run(asked)
     found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
     if report.failure:
         return found
-    return found | played(asked, log, replayed(log, expandable=bool(asked["expandable"])))
+    if replay is None or asked["expandable"]:
+        replay = replayed(log, expandable=bool(asked["expandable"]))
+    return found | played(asked, log, replay)
 
 
-def whole_run(asked: dict[str, Any], job: Job | None = None) -> tuple[Report, Log]:
-    """The report of a job, run as it is, and its log."""
+def whole_run(asked: dict[str, Any], job: Job | None = None) -> Ran:
+    """A job run as it is."""
     from vramwise.dryrun.run import DryRun
 
     card = asked["card"]
@@ -52,10 +57,10 @@ def whole_run(asked: dict[str, Any], job: Job | None = None) -> tuple[Report, Lo
         job or Job(**asked["job"]), Card(card["name"], card["total_bytes"], tuple(card["capability"])),
         asked["workspace_bytes"], lambda *_: None,
     )  # fmt: skip
-    return run.report(), run.session.watcher.log
+    return run.report(), run.session.watcher.log, run.recorder.replay
 
 
-def short_run(asked: dict[str, Any]) -> tuple[Report, Log] | None:
+def short_run(asked: dict[str, Any]) -> Ran | None:
     """The same from two runs with few of the layers, where these repeat; None where all have to be run."""
     from vramwise.dryrun.repeated import cut, repeated_layers
     from vramwise.dryrun.splice import NotRegularError, spliced
@@ -64,12 +69,12 @@ def short_run(asked: dict[str, Any]) -> tuple[Report, Log] | None:
     layers = repeated_layers(job)
     if layers is None:
         return None
-    few, short = whole_run(asked, cut(job, layers.depth))
-    more, longer = whole_run(asked, cut(job, layers.depth + layers.period))
+    few, short, _ = whole_run(asked, cut(job, layers.depth))
+    more, longer, _ = whole_run(asked, cut(job, layers.depth + layers.period))
     if few.failure or more.failure:
         return None
     try:
-        return grown(few, more, layers.times), spliced(short, longer, layers)
+        return grown(few, more, layers.times), spliced(short, longer, layers), None
     except NotRegularError:
         return None
 

@@ -203,8 +203,8 @@ def _idle_layouts(asked: Asked) -> list[tuple[int, int]]:
 
 
 def _layout_values(ranks: int, stages: int) -> dict[str, object]:
-    sizes = {"tensor_parallel_size": ranks}
-    return {**sizes, "pipeline_parallel_size": stages} if stages > 1 else {**sizes}
+    sizes = {"tensor_parallel_size": ranks, "pipeline_parallel_size": stages}
+    return {key: size for key, size in sizes.items() if size > 1}
 
 
 def _layout_words(ranks: int, stages: int) -> str:

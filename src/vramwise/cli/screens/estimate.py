@@ -35,6 +35,13 @@ BYTE_COUNTERS = {
     "output_buffer": "output buffer",
     "recurrent_state_bytes": "recurrent state",
 }
+_PARALLEL = {
+    "tensor_parallel_size": "TP",
+    "pipeline_parallel_size": "PP",
+    "data_parallel_size": "DP",
+    "context_parallel_size": "CP",
+    "expert_parallel_size": "EP",
+}
 _SERVED_AS = ("engine", "engine_version", "dtype", "quantization", "gguf_quant")
 COUNTS = {
     "kv_cache_tokens": "tokens in cache",
@@ -85,14 +92,6 @@ def estimate_screen(
     return lines
 
 
-_PARALLEL = {
-    "tensor_parallel_size": "TP",
-    "pipeline_parallel_size": "PP",
-    "context_parallel_size": "CP",
-    "expert_parallel_size": "EP",
-}
-
-
 def _summed_cards(result: Result) -> int:
     """Over how many cards the moments are sums: llama.cpp's ranks are its cards."""
     return max(1, sum(rank.name.startswith("GPU ") for rank in result.ranks))
@@ -116,11 +115,11 @@ def settings_summary(result: Result) -> list[str]:
         return [task, *_pipeline_summary(table)]
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
-             "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}", "tensor_parallel_size": "TP {}",
-             "pipeline_parallel_size": "PP {}", "data_parallel_size": "DP {}"}  # fmt: skip
+             "new_tokens": "{:,} new tokens", "n_ctx": "context {:,}"}  # fmt: skip
     if table.get("n_ctx") == table.get("max_model_len"):
         table.pop("n_ctx", None)  # of one request at once it is the same length
-    return [task, *words, *(form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))]
+    counted = (form.format(table[key]) for key, form in sizes.items() if table.get(key) not in (None, 1))
+    return [task, *words, *counted, *_parallel_summary(table)]
 
 
 def _pipeline_summary(table: Mapping[str, object]) -> Iterator[str]:
@@ -157,11 +156,16 @@ def _training_summary(result: Result, table: dict[str, object]) -> list[str]:
 
 
 def _layout_summary(table: Mapping[str, object]) -> Iterator[str]:
-    """Over how many GPUs each part of a training run is cut."""
+    """How GPUs share what a training run holds."""
     if table.get("zero_stage"):
         yield f"ZeRO {table['zero_stage']}"
     if table.get("fsdp") not in (None, "none"):
-        yield f"FSDP {table['fsdp']}".replace("_", " ")
+        yield f"FSDP {table['fsdp']}"
+    yield from _parallel_summary(table)
+
+
+def _parallel_summary(table: Mapping[str, object]) -> Iterator[str]:
+    """Over how many GPUs each part is cut."""
     for key, short in _PARALLEL.items():
         if table.get(key) not in (None, 1):
             yield f"{short} {table[key]}"
