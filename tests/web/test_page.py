@@ -73,7 +73,7 @@ def test_three_questions_and_the_model_is_found_by_keyboard(page, address):
     page.wait_for_selector("#train-micro_batch_size")
     assert "task=train&train.method=lora" in page.url.replace("&gpu=rtx-4090", "")
     page.fill("#model", "qwen2.5 0.5b instruct")
-    page.wait_for_selector("#model-list [role=option]")
+    page.wait_for_selector("#model-list:not([aria-busy]) [role=option]")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.wait_for_function("() => document.querySelector('.subject').textContent.includes('Qwen2.5-0.5B-Instruct')")

@@ -7,6 +7,7 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
   let options = [];
   let at = -1;
   let asked = 0;
+  let answered = Promise.resolve(); // then the list is that of what was typed
   const list = h("ul", { id: `${id}-list`, role: "listbox", class: "options", "aria-label": label, hidden: true });
   const input = h("input", {
     id, type: "text", role: "combobox", autocomplete: "off", spellcheck: "false", value, placeholder,
@@ -31,9 +32,10 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
       list.children[at].scrollIntoView({ block: "nearest" });
     }
   };
-  const look = async (text) => {
-    const number = ++asked;
-    const found = await find(text);
+  const look = (text) => { answered = listed(text, ++asked); };
+  const listed = async (text, number) => {
+    list.setAttribute("aria-busy", "true");
+    const found = await Promise.resolve(find(text)).finally(() => number === asked && list.removeAttribute("aria-busy"));
     if (number !== asked || document.activeElement !== input) return;
     options = found;
     fill(list, options.map((one, i) =>
@@ -48,14 +50,16 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
   input.addEventListener("focus", () => input.select());
   input.addEventListener("click", () => list.hidden && look(""));
   input.addEventListener("blur", () => { close(); take(input.value); });
+  const keys = {
+    ArrowDown: () => (list.hidden ? look(input.value === value ? "" : input.value) : mark(Math.min(at + 1, options.length - 1))),
+    ArrowUp: () => mark(Math.max(at - 1, 0)),
+    Enter: () => take(at >= 0 ? options[at].value : input.value),
+    Escape: () => { input.value = value; close(); },
+  };
   input.addEventListener("keydown", (event) => {
-    if (event.key === "ArrowDown" && list.hidden) look(input.value === value ? "" : input.value);
-    else if (event.key === "ArrowDown") mark(Math.min(at + 1, options.length - 1));
-    else if (event.key === "ArrowUp") mark(Math.max(at - 1, 0));
-    else if (event.key === "Enter") take(at >= 0 ? options[at].value : input.value);
-    else if (event.key === "Escape") { input.value = value; close(); }
-    else return;
+    if (!(event.key in keys)) return;
     event.preventDefault();
+    answered.then(keys[event.key], keys[event.key]); // no key is for the list of a word half typed
   });
   const box = h("div", { class: "field combo" }, h("label", { for: id }, label), h("div", { class: "combo-box" }, input, list),
     help ? h("small", { class: "help" }, help) : null);
