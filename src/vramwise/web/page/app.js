@@ -97,11 +97,14 @@ function later() {
   }, QUIET_MS);
 }
 
-function draw() {
+/* A view is drawn again where what it shows is new, or where it is asked for: what was opened, chosen or written in it stays. */
+function draw(isAsked = false) {
   if (!result) return;
   const view = byId("view");
-  const anew = drawn !== state.view;
-  drawn = state.view;
+  const anew = drawn?.view !== state.view;
+  const shows = JSON.stringify([state.scenario, state.other, result]);
+  if (!anew && !isAsked && drawn.shows === shows) return;
+  drawn = { view: state.view, shows };
   if (anew) view.replaceChildren();
   VIEWS[state.view].render(view, { result, scenario: state.scenario, anew });
   if (page.classList.contains("embedded")) parent.postMessage({ vramwise: "height", height: document.body.scrollHeight }, "*");
@@ -110,7 +113,7 @@ function draw() {
 function open(name) {
   setView(name);
   tabs();
-  draw();
+  draw(true);
 }
 
 function tabs() {
