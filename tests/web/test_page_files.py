@@ -134,10 +134,13 @@ def test_what_was_written_stays_when_the_list_of_cards_comes_late(page, address)
     (chosen,) = page.select_option("#tool", index=1)
     page.click('[data-focus="export"]')
     page.wait_for_selector(".export pre")
+    # the answer is drawn again with the card's title, and what hangs on it by a timer that is set then and is shorter
+    page.evaluate("""() => { window.redrawn = new Promise((done) => new MutationObserver(() => setTimeout(done, 500))
+        .observe(document.querySelector("#answer"), {childList: true, subtree: true})); }""")
     assert held
     for one in held:
         one.continue_()
-    page.wait_for_timeout(1500)  # the answer is drawn again with the card's title, 160 ms later what hangs on it
+    page.evaluate("() => window.redrawn")
     assert page.input_value("#tool") == chosen
     assert page.locator(".export pre").count() > 0
 
