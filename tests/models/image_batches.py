@@ -168,6 +168,11 @@ CASES |= {
               "sliding_window": None, "head_dim": 8}, spatial_merge_size=2, vision_feature_layer=-1),
         Images(2, 4, 6, tokens=6), sized,
     ),
+    "llava of Pixtral": (
+        whole("llava", {**TOWER, "model_type": "pixtral", "image_size": 32}, {"model_type": "mistral",
+              "sliding_window": None, "head_dim": 8}, vision_feature_layer=-1, vision_feature_select_strategy="full"),
+        Images(2, 4, 6, tokens=24), sized,
+    ),
 }  # fmt: skip
 
 CASES |= {

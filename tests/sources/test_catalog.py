@@ -24,6 +24,8 @@ NAMED_OTHERWISE = {
     "Salesforce/xLAM-2-1b-fc-r": "1.54 billion, that of Qwen2.5-1.5B",
     "allenai/OLMoE-1B-7B": "the active ones",
     "/Llama-4-": "the active ones",
+    "allenai/OLMo-2-0425-1B": "without its head and embeddings",
+    "meta-llama/Llama-Guard-3-1B": "1.50 billion: Llama 3.2's and a head of its own",
     "mistralai/Voxtral-Mini-3B": "without its tower and embeddings",
     "openbmb/MiniCPM-2B": "without embeddings",
     "tiiuae/Falcon3-1B": "without embeddings",

@@ -89,7 +89,7 @@ def test_a_mirror_is_told() -> None:
         ("mistral 7b instruct", "mistralai/Mistral-7B-Instruct-v0.3", "mistralai/Mistral-7B-Instruct-v0.2"),
         ("mixtral", "mistralai/Mixtral-8x7B-v0.1", "mistralai/Mixtral-8x22B-v0.1"),
         ("gemma 3", "google/gemma-3-12b-pt", "google/gemma-3-4b-pt, google/gemma-3-27b-pt"),
-        ("kimi k", "moonshotai/Kimi-K3", "moonshotai/Kimi-K2.5, moonshotai/Kimi-K2-Base"),
+        ("kimi k", "moonshotai/Kimi-K3", "moonshotai/Kimi-K2.6, moonshotai/Kimi-K2.5"),
     ],
 )
 def test_a_name_of_several_models_takes_the_newest_base_and_names_the_others(

@@ -24,6 +24,9 @@ from vramwise.sources import resolve
         ("Intel/Qwen3-30B-A3B-Instruct-2507-int4-AutoRound", "Qwen/Qwen3-30B-A3B-Instruct-2507", "gptq"),
         ("casperhansen/llama-3-70b-instruct-awq", "meta-llama/Meta-Llama-3-70B-Instruct", "awq"),
         ("TheBloke/Llama-2-13B-chat-GPTQ", "meta-llama/Llama-2-13b-chat-hf", "gptq"),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "fp8"),
+        ("nobody/NVIDIA-Nemotron-3-Nano-30B-A3B-AWQ", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "awq"),
+        ("ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g", "google/gemma-3-27b-it", "gptq"),
     ],
 )
 def test_the_name_says_model_and_format(name: str, base: str, method: str) -> None:
@@ -46,6 +49,13 @@ def test_a_dynamic_quant_says_that_some_layers_are_wider() -> None:
 def test_words_that_run_together_name_the_same_model(name: str) -> None:
     """`Qwen3VL-8B-Instruct-Q8_0.gguf` is a file of Qwen/Qwen3-VL-8B-Instruct-GGUF."""
     assert resolve(name).id == "Qwen/Qwen3-VL-8B-Instruct"
+
+
+@pytest.mark.parametrize("ending", ["4bit", "4bit-DWQ", "4bit-DWQ-053125"])
+def test_names_of_mlx_may_say_how_the_bits_were_learned(ending: str) -> None:
+    """mlx_lm.dwq of mlx-lm 0.32 stores what mlx_lm.convert does: groups of 64."""
+    found = resolve(f"mlx-community/Qwen3-30B-A3B-{ending}").config["quantization_config"]
+    assert found == {"group_size": 64, "bits": 4}
 
 
 def test_a_format_behind_an_unknown_name_is_no_model() -> None:

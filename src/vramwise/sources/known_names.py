@@ -156,6 +156,7 @@ def _rank(name: tuple[str, str]) -> tuple[bool, int, tuple[float, ...], float, b
 
 HINT = "vramwise models lists all; a folder or config.json also works"
 _LISTED = 6
+_PLAIN = "-BF16"  # behind the names of checkpoints whose organisation says every format (NVIDIA-Nemotron-3-Nano-…-BF16)
 _FORMATS_IN_NAMES = frozenset({"FP8", "NVFP4", "MXFP4", "FP4", "AWQ", "GPTQ"})
 
 
@@ -231,10 +232,11 @@ def _quantized(name: str) -> ModelSource | None:
     if found is None:
         return None
     base, words, table = found
-    base_model = known(base)
+    base_model = known(base) or known(f"{base}{_PLAIN}")
     if base_model is None:
         short = base.rpartition("/")[2]
-        named = next(iter(written_behind_organisation(short)), None) or spelled_alike(short)
+        plain = *written_behind_organisation(short), *written_behind_organisation(f"{short}{_PLAIN}")
+        named = next(iter(plain), None) or spelled_alike(short)
         base_model = _from_catalog(*named) if named else None
     if base_model is None:
         return None

@@ -17,7 +17,7 @@ _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
     (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
     (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
     (
-        r"gptq(?:-int4|-4bit)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
+        r"gptq(?:-int4|-4bit|-4b-128g)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
         {"quant_method": "gptq", "bits": 4, "group_size": 128},
     ),
     (r"fp8-dynamic", "fp8 weights with a scale a row", {"quant_method": "fbgemm_fp8"}),
@@ -42,8 +42,11 @@ _NAME = re.compile(
 )
 
 
-_MLX = re.compile(r"(?:mlx-community/(?P<a>.+?)|(?P<b>.+)-mlx)-(?P<bits>[234568])-?bit", re.IGNORECASE)
-"""What mlx-lm wrote: names of its own organization, and those that end in mlx-4bit; groups of 64 are its default."""
+_MLX = re.compile(
+    r"(?:mlx-community/(?P<a>.+?)|(?P<b>.+)-mlx)-(?P<bits>[234568])-?bit(?:-dwq(?:-\d+)?)?", re.IGNORECASE
+)
+"""What mlx-lm wrote: names of its own organization, and those that end in mlx-4bit; groups of 64 are its default, also
+where it learned the bits (-DWQ)."""
 
 
 def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:

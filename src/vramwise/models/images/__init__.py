@@ -48,7 +48,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "kimi_vl": merged.kimi_vl,
     "lfm2_vl": nearest_grid.lfm2_vl,
     "llama4": canvas.llama4,
-    "llava": one_size.fixed,
+    "llava": longest_side.llava,
     "llava_next": resolutions.llava_next,
     "llava_next_video": resolutions.llava_next,
     "llava_onevision": resolutions.llava_onevision,

@@ -6,6 +6,7 @@ Idefics 2: the image as it is and its four quarters.
 from __future__ import annotations
 
 from vramwise.models.config import Config
+from vramwise.models.images.one_size import fixed
 from vramwise.models.images.tokens import ImageTokens, vision_table
 
 IDEFICS_LARGEST_SIDE = 4096  # image_processing_idefics3.py MAX_IMAGE_SIZE
@@ -70,6 +71,11 @@ def idefics3(c: Config, width: int, height: int) -> ImageTokens:
         f"{columns} × {rows} tiles of {side} × {side} pixels and the whole image, {tokens} tokens each, with markers",
         rows=side // patch, columns=side // patch, tiles=columns * rows + 1,
     )  # fmt: skip
+
+
+def llava(c: Config, width: int, height: int) -> ImageTokens:
+    """LLaVA: with a tower of Pixtral's, its images (Pixtral 12B), else one square size."""
+    return pixtral(c, width, height) if vision_table(c).model_type == "pixtral" else fixed(c, width, height)
 
 
 def pixtral(c: Config, width: int, height: int) -> ImageTokens:
