@@ -40,7 +40,7 @@ SCORES = ROOT / "benchmarks" / "intervals" / "scores.csv"
 TABLE = ROOT / "src" / "vramwise" / "intervals.csv"
 LEFT_OUT = TABLE.with_name("left_out.csv")
 
-_SAY_NOTHING = frozenset({"read_off", "mean_length", "other_loss"})
+_SAY_NOTHING = frozenset({"read_off", "mean_length", "other_loss", "other_settings"})
 OUTSIDE = 0.05  # beyond each end
 ALIKE = 0.2
 BORROWED = 2.0
@@ -164,8 +164,9 @@ def measured_cases() -> list[Case]:
     """Every case of memory; speeds have intervals of their own.
 
     A case with a setting that was read off what it measured (`extra.read_off`), one whose length is the mean of its
-    samples where the key says the longest (`extra.mean_length`), and one whose loss no key names (`extra.other_loss`)
-    say nothing of how far estimates lie.
+    samples where the key says the longest (`extra.mean_length`), one whose loss no key names (`extra.other_loss`)
+    and one that shows that settings which nobody states were not the defaults (`extra.other_settings`) say nothing of
+    how far estimates lie.
     """
     lines = (line for file in case_files([CASES]) if file.stem != "throughput" for line in read_cases(file))
     return [line for line in lines if isinstance(line, Case) and not _SAY_NOTHING & line.extra.keys()]

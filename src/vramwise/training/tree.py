@@ -54,7 +54,7 @@ def state_nodes(states: ModelStates, train: ResolvedTrain) -> dict[Component, No
         Component.BUFFERS: Node(
             "buffers", states.buffers, "exact",
             formula="tables that modules register beside their parameters",
-            source="transformers 5.23, the class itself",
+            source="transformers 5.23, the class itself; rotary tables of every layer until 4.41 to 4.48",
         ),
         Component.ADAPTERS: Node(
             "adapters", states.adapter_weights, "exact",
