@@ -29,8 +29,11 @@ def shown(page: Any, address: str, scenario: str = SERVING) -> None:
     page.wait_for_selector(".ready .headline")
 
 
+NEED = '.headline [data-path="quantities.total_needed.expected"]'
+
+
 def needed(page: Any) -> int:
-    return int(page.get_attribute('.headline [data-path="quantities.total_needed.expected"]', "data-value"))
+    return int(page.get_attribute(NEED, "data-value"))
 
 
 def test_the_answer_is_the_estimate_and_every_number_says_its_place(page, address):
@@ -101,6 +104,46 @@ def test_what_is_wrong_is_said_at_the_key(page, address):
     page.keyboard.press("Tab")
     page.wait_for_selector("#serve-max_model_len[aria-invalid=true]")
     assert "max_model_len" in page.inner_text("#serve-max_model_len-problem")
+
+
+def test_what_is_wrong_stays_said_when_the_list_of_cards_comes_late(page, address):
+    held: list[Any] = []
+    page.route("**/api/v1/gpus", lambda route: held.append(route))
+    shown(page, address)
+    page.fill("#serve-max_model_len", "-5")
+    page.keyboard.press("Tab")
+    page.wait_for_selector("#serve-max_model_len[aria-invalid=true]")
+    page.wait_for_selector("#answer.stale .before")
+    page.focus("#serve-max_num_seqs")
+    page.keyboard.type("12")
+    before = page.inner_text(".card-line strong")
+    assert held  # it is asked for once the first answer stands there
+    for one in held:
+        one.continue_()
+    page.wait_for_function(f"() => document.querySelector('.card-line strong').textContent !== '{before}'")
+    assert page.get_attribute("#serve-max_model_len", "aria-invalid") == "true"
+    assert page.locator("#answer.stale .before").count() == 1
+    assert page.input_value("#serve-max_num_seqs") == "12"
+
+
+def test_what_is_being_typed_stays_when_an_answer_comes(page, address):
+    shown(page, address)
+    held: list[Any] = []
+    page.route("**/api/v1/result", lambda route: held.append(route))
+    page.fill("#serve-max_model_len", "4096")
+    page.keyboard.press("Enter")
+    while not held:
+        page.wait_for_timeout(20)
+    page.focus("#serve-max_num_seqs")
+    page.keyboard.type("12")
+    before = needed(page)
+    for one in held:
+        one.continue_()
+    page.wait_for_function(f"() => document.querySelector('{NEED}').dataset.value !== '{before}'")
+    assert page.input_value("#serve-max_num_seqs") == "12"
+    page.unroute("**/api/v1/result")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.hash.includes('serve.max_num_seqs=12')")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -62,6 +62,12 @@ export function showAnswer(result, onterm, onnotes) {
   byId("status").textContent = [verdict ? named("word", verdict.word) : "", `${gib(need.expected)} GiB`, t("answer.needed")].join(" ");
 }
 
+/* The card by what people call it, once the list of cards is here: nothing else of what stands there is touched. */
+export function showCard(result) {
+  const name = byId("answer").querySelector(".card-line strong");
+  if (name && result.capacity) name.textContent = cardName(result);
+}
+
 /* What was assumed stands below everything: the answer says that there is something to read. */
 function notes(result, onnotes) {
   const count = result.notes.length;

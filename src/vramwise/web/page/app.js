@@ -1,6 +1,6 @@
 /* Puts the page together: the question on the left, the answer and its views on the right, one scenario for all. */
 
-import { showAnswer, showError, showSummary } from "./answer.js";
+import { showAnswer, showCard, showError, showSummary } from "./answer.js";
 import { ask, connect, newest } from "./api.js";
 import { byId, fill, h, saved } from "./dom.js";
 import { showFixes } from "./fixes.js";
@@ -51,9 +51,7 @@ async function main() {
   if (backEnd.start && isFirst(state.scenario)) show(backEnd.start.result);
   await update(state.scenario);
   await gpus();
-  if (!result) return;
-  showResult();
-  later();
+  if (result) showCard(result);
 }
 
 async function update(scenario) {

@@ -61,14 +61,17 @@ function typed(key, path, id) {
   const steps = STEPS[key.key];
   const numeric = key.type === "integer" || key.type === "number";
   const input = h("input", { id, type: "text", inputmode: numeric ? "decimal" : "text", autocomplete: "off", spellcheck: "false",
-    "data-focus": id, onchange: () => apply({ [path]: read(key, input.value.trim()) }) });
+    "data-focus": id, onchange: () => {
+      input.dataset.shown = input.value;
+      apply({ [path]: read(key, input.value.trim()) });
+    } });
   if (!steps) {
     return { input, parts: [input], show: (value, resolved) => showText(input, value, resolved) };
   }
   const slider = h("input", { type: "range", min: 0, max: steps.length - 1, step: 1, "aria-label": key.key,
     "data-focus": `${id}-slider`, oninput: () => {
       const value = steps[Number(slider.value)];
-      input.value = String(value);
+      input.value = input.dataset.shown = String(value);
       slider.setAttribute("aria-valuetext", count(value));
       apply({ [path]: value });
     } });
@@ -84,9 +87,10 @@ function typed(key, path, id) {
   };
 }
 
+/* What is being typed while an answer comes stays. */
 function showText(input, value, resolved) {
-  if (document.activeElement === input && input.dataset.dirty) return;
-  input.value = value === undefined ? "" : Array.isArray(value) ? value.join(", ") : said(value);
+  if (document.activeElement === input && input.value !== (input.dataset.shown ?? "")) return;
+  input.value = input.dataset.shown = value === undefined ? "" : Array.isArray(value) ? value.join(", ") : said(value);
   input.placeholder = resolved === null || resolved === undefined ? t("question.not_set") : Array.isArray(resolved) ? resolved.join(", ") : said(resolved);
 }
 
