@@ -189,15 +189,34 @@ def _write_scores(scores: Iterable[Score]) -> None:
 Weighted = list[tuple[float, float]]
 
 
+ByKind = dict[str, dict[str, list[float]]]
+"""The misses of each source, by kind of cells."""
+
+
 def reaches(scores: Sequence[Score]) -> dict[str, Reach]:
     """Every cell's reach, from these scores."""
-    by_kind: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    return _in_order(_own(_by_kind(scores), KINDS))
+
+
+def _by_kind(scores: Sequence[Score]) -> ByKind:
+    by_kind: defaultdict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for score in scores:
+        signed = score.signed
         for kind in KINDS[score.cell]:
-            by_kind[kind][score.source].append(score.signed)
+            by_kind[kind][score.source].append(signed)
+    return by_kind
+
+
+def _own(by_kind: ByKind, cells: Iterable[str]) -> dict[str, Reach]:
+    """The reach of each of these cells, by itself."""
     known: dict[tuple[str, ...], Weighted] = {}
     ends = {cell: _ends_alike if cell in EITHER_WAY else _ends for cell in KINDS}
-    found = {cell: ends[cell](_mixed(kinds, by_kind, known)) for cell, kinds in KINDS.items()}
+    return {cell: ends[cell](_mixed(KINDS[cell], by_kind, known)) for cell in cells}
+
+
+def _in_order(own: Mapping[str, Reach]) -> dict[str, Reach]:
+    """The reaches, none narrower than that of a cell which knows more."""
+    found = dict(own)
     for cell in SPAN_THEIR_OWN:
         found[cell] = Reach(max(1.0, found[cell].below), max(1.0, found[cell].above))
     for cells in NO_NARROWER:
@@ -252,17 +271,20 @@ def _quantile(weighted: Weighted, level: float) -> float:
 
 def without_each(scores: Sequence[Score]) -> dict[str, dict[str, Reach]]:
     """The table, and as it is without each source (only what differs)."""
-    whole = reaches(scores)
+    by_kind = _by_kind(scores)
+    own = _own(by_kind, KINDS)
+    whole = _in_order(own)
     found = {WHOLE: whole}
     for source in sorted({score.source for score in scores}):
-        rest = reaches([score for score in scores if score.source != source])
-        found[source] = {cell: reach for cell, reach in rest.items() if reach != whole[cell]}
+        rest = {kind: {one: v for one, v in by.items() if one != source} for kind, by in by_kind.items()}
+        touched = [cell for cell, kinds in KINDS.items() if any(source in by_kind[kind] for kind in kinds)]
+        without = _in_order({**own, **_own(rest, touched)})
+        found[source] = {cell: reach for cell, reach in without.items() if reach != whole[cell]}
     return found
 
 
-def files_of(scores: Sequence[Score]) -> dict[Path, list[list[str]]]:
-    """The rows of both files, with their heads."""
-    tables = without_each(scores)
+def files_of(scores: Sequence[Score], tables: Mapping[str, Mapping[str, Reach]]) -> dict[Path, list[list[str]]]:
+    """The rows of both files, with their heads; `tables` as `without_each` gives them."""
     sources, cases = defaultdict(set), defaultdict(int)
     for score in scores:
         sources[score.cell].add(score.source)
@@ -270,12 +292,12 @@ def files_of(scores: Sequence[Score]) -> dict[Path, list[list[str]]]:
     whole = [["cell", "below", "above", "sources", "cases"]]
     whole += [
         [cell, f"{reach.below:g}", f"{reach.above:g}", str(len(sources[cell])), str(cases[cell])]
-        for cell, reach in tables.pop(WHOLE).items()
+        for cell, reach in tables[WHOLE].items()
     ]
     rows = [["without", "cell", "below", "above"]]
     rows += [
         [source, cell, f"{reach.below:g}", f"{reach.above:g}"]
-        for source, table in tables.items() for cell, reach in table.items()
+        for source, table in tables.items() if source != WHOLE for cell, reach in table.items()
     ]  # fmt: skip
     return {TABLE: whole, LEFT_OUT: rows}
 
@@ -283,10 +305,11 @@ def files_of(scores: Sequence[Score]) -> dict[Path, list[list[str]]]:
 # -- what it comes to ------------------------------------------------------------------------------------------
 
 
-def coverage(scores: Sequence[Score]) -> Iterator[tuple[str, int, int, float, float, float]]:
+def coverage(
+    scores: Sequence[Score], tables: Mapping[str, Mapping[str, Reach]]
+) -> Iterator[tuple[str, int, int, float, float, float]]:
     """By engine, quantity and how well a case is described, on left-out sources: counters, sources, the share inside,
     the share above the interval, and the median width as a share of what was measured."""
-    tables = without_each(scores)
     rows: dict[str, list[tuple[Score, float, float]]] = defaultdict(list)
     for score in scores:
         if score.quantity == "total_needed":
@@ -305,9 +328,8 @@ def coverage(scores: Sequence[Score]) -> Iterator[tuple[str, int, int, float, fl
         )  # fmt: skip
 
 
-def coverage_by_kind(scores: Sequence[Score]) -> dict[str, float]:
+def coverage_by_kind(scores: Sequence[Score], tables: Mapping[str, Mapping[str, Reach]]) -> dict[str, float]:
     """The share inside on left-out sources of each kind of estimate, and of all."""
-    tables = without_each(scores)
     found: dict[str, list[bool]] = defaultdict(list)
     for score in scores:
         if score.quantity != "total_needed":
@@ -333,9 +355,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             scores = [score for found in pool.map(scores_of, cases, chunksize=8) for score in found]
         _write_scores(scores)
         scores = read_scores()
-    for path, rows in files_of(scores).items():
+    tables = without_each(scores)
+    for path, rows in files_of(scores, tables).items():
         _write(path, rows[0], rows[1:])
-    for name, count, sources, inside, above, width in coverage(scores):
+    for name, count, sources, inside, above, width in coverage(scores, tables):
         print(f"{name:45}{count:5}{sources:4}{inside:8.0%}{above:8.0%}{width:9.1%}")
     return 0
 

@@ -27,8 +27,19 @@ def scores() -> list[tool.Score]:
     return tool.read_scores()
 
 
-def test_the_script_makes_the_table_again(scores):
-    for path, rows in tool.files_of(scores).items():
+@pytest.fixture(scope="module")
+def tables(scores: list[tool.Score]) -> dict[str, dict[str, Reach]]:
+    return tool.without_each(scores)
+
+
+def test_a_source_is_left_out_as_if_it_had_never_been_there(scores, tables):
+    source = random.Random(len(scores)).choice(scores).source
+    rest = tool.reaches([score for score in scores if score.source != source])
+    assert {**tables[tool.WHOLE], **tables[source]} == rest
+
+
+def test_the_script_makes_the_table_again(scores, tables):
+    for path, rows in tool.files_of(scores, tables).items():
         with path.open(newline="", encoding="utf-8") as file:
             assert list(csv.reader(file)) == rows, "python tools/build_intervals.py --from-scores"
 
@@ -51,14 +62,16 @@ def test_every_case_that_was_measured_has_its_scores(scores):
 PROMISED = 0.90
 
 
-def test_coverage_on_left_out_sources_never_falls(scores):
+def test_coverage_on_left_out_sources_never_falls(scores, tables):
     """coverage.csv holds what landed last: raise a row when the table got better, never lower one.
 
     The share of all counters never falls. A kind of them keeps what landed, or the share that an interval promises:
     what it holds beyond is width that a better estimate takes away, and the counter of one source at its edge.
     """
     landed = {row["row"]: float(row["inside"]) for row in csv.DictReader(LANDED.read_text("utf-8").splitlines())}
-    now = {name: inside for name, _, _, inside, _, _ in tool.coverage(scores)} | tool.coverage_by_kind(scores)
+    now = {name: inside for name, _, _, inside, _, _ in tool.coverage(scores, tables)} | tool.coverage_by_kind(
+        scores, tables
+    )
     least = {name: share if name == "all" else min(share, PROMISED) for name, share in landed.items()}
     assert {name: now.get(name, 0.0) for name in least if now.get(name, 0.0) < least[name]} == {}
 
