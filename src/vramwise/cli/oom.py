@@ -76,9 +76,9 @@ def _read(name: str) -> bytes:
 
 def _is_message(given: str) -> bool:
     """Whether the argument is no name of a file but the message itself, which has blanks and words that no name has."""
-    from vramwise.measure.messages import messages_in
+    from vramwise.measure.messages import failures_in
 
-    return " " in given and not os.path.lexists(given[:_LONGEST_NAME]) and bool(messages_in(given))
+    return " " in given and not os.path.lexists(given[:_LONGEST_NAME]) and bool(failures_in(given))
 
 
 def _content(stream: BinaryIO) -> bytes:
@@ -133,6 +133,7 @@ def failure_table(item: Diagnosis, top: int) -> dict[str, object]:
     return {
         "program": item.program,
         "device": item.device,
+        "memory": item.memory,
         "failed": item.is_failure,
         "asked_bytes": item.asked,
         "free_bytes": item.free,
@@ -143,6 +144,8 @@ def failure_table(item: Diagnosis, top: int) -> dict[str, object]:
         "largest_free_block_bytes": item.largest_free_block,
         "process_bytes": item.process,
         "outside_torch_bytes": item.outside_torch,
+        "elsewhere_bytes": item.elsewhere,
+        "limit_bytes": item.limit,
         "other_processes": [{"process": name, "bytes": size} for name, size in item.others],
         "kind": item.kind,
         "cause": item.cause,

@@ -18,6 +18,9 @@ WORDS = {
 
 PHASES = ("load", "context", "prompt")
 
+_FEWER_LAYERS = ("fewer layers on the card (-ngl)", "slower")
+_SHORTER = ("a shorter context (-c) or an 8-bit cache (-ctk q8_0 -ctv q8_0)", "shorter texts")
+
 RECORD = Engine(
     name="llama.cpp",
     title="llama.cpp",
@@ -73,11 +76,64 @@ RECORD = Engine(
     ),
     shortages=(
         Shortage(
-            cause="a buffer (weights, KV cache or compute) does not fit on the card",
+            sign="retrying without pipeline parallelism",
+            cause="the compute buffers of pipeline parallelism do not fit on the card; llama.cpp went on without it",
+            changes=(("a smaller --ubatch-size (-ub)", "slower prompts"), _FEWER_LAYERS),
+        ),
+        Shortage(
+            sign="exceeds device (?:memory allocation|buffer size) limit",
+            cause="one buffer is larger than the Vulkan device lets any be, however much memory is free",
             changes=(
-                ("fewer layers on the card (-ngl)", "slower"),
-                ("a shorter context (-c) or an 8-bit cache (-ctk q8_0 -ctv q8_0)", "shorter texts"),
+                ("a smaller --ubatch-size (-ub), and flash attention (-fa on)", "slower prompts"),
+                ("a shorter context (-c)", "shorter texts"),
             ),
+        ),
+        Shortage(
+            sign=r"command buffer|wired",
+            cause="the GPU's work needs more than macOS lets it keep wired (iogpu.wired_limit_mb)",
+            changes=(
+                _SHORTER,
+                ("sudo sysctl iogpu.wired_limit_mb=N: a larger share", "less for macOS and other programs"),
+            ),
+        ),
+        Shortage(
+            sign=r"CPU\S{0,20} buffer|_cpu_buffer_type",
+            cause="a buffer (weights, KV cache or compute) does not fit into the host's memory",
+            changes=(
+                ("a smaller quantization of the file, or more layers on a card (-ngl)", "some quality"),
+                _SHORTER,
+            ),
+        ),
+        Shortage(
+            sign="[Hh]ost buffer",
+            cause="the driver could not pin that much of the host's memory",
+            changes=(("GGML_CUDA_NO_PINNED=1: pageable memory", "slower copies"), _SHORTER),
+        ),
+        Shortage(
+            sign="out of the pool",
+            cause="the card was full when a batch asked for a temporary (the pool of ggml), after all buffers had room",
+            changes=(("a smaller --ubatch-size (-ub)", "slower prompts"), _FEWER_LAYERS),
+        ),
+        Shortage(
+            sign="gallocr|graph_reserve|compute (?:pp )?buffers",
+            cause="the compute buffer of a batch does not fit on the card beside weights and KV cache",
+            changes=(
+                ("a smaller --ubatch-size (-ub), and flash attention (-fa on)", "slower prompts"),
+                _FEWER_LAYERS,
+            ),
+        ),
+        Shortage(
+            sign="for kv cache|kv_cache|KV cache",
+            cause="the KV cache does not fit on the card beside the weights",
+            changes=(_SHORTER, _FEWER_LAYERS),
+        ),
+        Shortage(
+            sign="alloc_tensor_range|error loading model|load_tensors",
+            cause="the weights do not fit on the card",
+            changes=(_FEWER_LAYERS, ("a smaller quantization of the file", "some quality")),
+        ),
+        Shortage(
+            cause="a buffer (weights, KV cache or compute) does not fit on the card", changes=(_FEWER_LAYERS, _SHORTER)
         ),
     ),
 )

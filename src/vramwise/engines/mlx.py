@@ -5,7 +5,7 @@ Read in the wheels mlx-lm 0.32.2 (generate.py, server.py, utils.py, models/cache
 
 from __future__ import annotations
 
-from vramwise.engines.engine import CommandLine, Engine
+from vramwise.engines.engine import CommandLine, Engine, Shortage
 
 RECORD = Engine(
     name="mlx",
@@ -32,5 +32,31 @@ RECORD = Engine(
         example="mlx_lm.server",
         modules=("mlx_lm.generate", "mlx_lm.server", "mlx_lm.chat", "mlx_lm"),
         shortens_flags=True,
+    ),
+    shortages=(
+        # mlx/backend/metal/allocator.cpp MetalAllocator::malloc: MTLDevice.maxBufferLength, whatever is free
+        Shortage(
+            sign="maximum allowed buffer size",
+            cause="one array is larger than Metal lets any buffer be, however much memory is free",
+            changes=(
+                ("a shorter prompt, or fewer tokens of it at once (--prefill-step-size)", "slower prompts"),
+                ("a smaller batch", "some speed"),
+            ),
+        ),
+        Shortage(
+            sign=r"\[metal::malloc\] Resource limit",
+            cause="more arrays are alive than Metal keeps track of",
+            changes=(
+                ("mx.eval after each step, so that no long graph is kept", "none"),
+                ("mx.clear_cache(), or a smaller mx.set_cache_limit", "some speed"),
+            ),
+        ),
+        Shortage(
+            cause="weights, cache and temporaries need more than macOS lets the GPU keep wired (iogpu.wired_limit_mb)",
+            changes=(
+                ("fewer bits of weights, a shorter context, or --kv-bits 8", "some quality"),
+                ("sudo sysctl iogpu.wired_limit_mb=N: a larger share", "less for macOS and other programs"),
+            ),
+        ),
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.engines.engine import CommandLine, Engine
+from vramwise.engines.engine import CommandLine, Engine, Shortage
 from vramwise.engines.llama_cpp import PHASES, WORDS
 
 RECORD = Engine(
@@ -18,4 +18,22 @@ RECORD = Engine(
     runs_on_cpu=True,
     words=WORDS,
     command_line=CommandLine(programs=("ollama",), example="ollama run", subcommands=True, variables="OLLAMA_"),
+    shortages=(
+        # server/sched.go: what the model needs beyond the cards, against free memory and swap
+        Shortage(
+            sign="requires more system memory",
+            cause="what of the model does not go to a card is more than the machine has free, swap included",
+            changes=(
+                ("a smaller model or quantization, or a shorter num_ctx (OLLAMA_CONTEXT_LENGTH)", "some quality"),
+                ("end other programs, or more memory for the container or WSL (.wslconfig memory=)", "none"),
+            ),
+        ),
+        Shortage(
+            cause="the runner found the card full after ollama had reckoned that the layers fit",
+            changes=(
+                ("fewer layers on the card (num_gpu), or room kept free (OLLAMA_GPU_OVERHEAD)", "slower"),
+                ("OLLAMA_FLASH_ATTENTION=1 with OLLAMA_KV_CACHE_TYPE=q8_0, or a shorter num_ctx", "shorter texts"),
+            ),
+        ),
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Container, Engine, Log
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
 
 RECORD = Engine(
     name="sglang",
@@ -43,5 +43,16 @@ RECORD = Engine(
             r"server_args=|Load weight (?:begin|end)|KV Cache is allocated|max_total_num_tokens=|Memory pool end"
             r"|[Cc]uda graph (?:begin|end)|CUDA graph end"
         )
+    ),
+    shortages=(
+        # model_executor/pool_configurator.py: free after loading − (1 − mem_fraction_static) × free before it
+        Shortage(
+            cause="weights fill the share that SGLang may take (mem_fraction_static of what was free before loading): "
+            "nothing is left for the KV cache",
+            changes=(
+                ("a higher --mem-fraction-static", "less room for activations and CUDA graphs"),
+                ("quantized weights (--quantization fp8) or a higher --tp-size", "some quality, or more cards"),
+            ),
+        ),
     ),
 )

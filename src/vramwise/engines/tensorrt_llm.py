@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.engines.engine import CommandLine, Engine
+from vramwise.engines.engine import CommandLine, Engine, Shortage
 
 RECORD = Engine(
     name="tensorrt-llm",
@@ -20,4 +20,13 @@ RECORD = Engine(
     },
     rollout_names=("trtllm",),
     command_line=CommandLine(programs=("trtllm-serve",), example="trtllm-serve"),
+    shortages=(
+        Shortage(
+            cause="TensorRT-LLM asked CUDA for weights, workspace or KV cache, and the card is full",
+            changes=(
+                ("a lower --max_batch_size, --max_num_tokens or --max_seq_len", "fewer requests at once"),
+                ("a lower --kv_cache_free_gpu_memory_fraction", "a smaller KV cache"),
+            ),
+        ),
+    ),
 )

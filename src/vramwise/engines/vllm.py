@@ -68,7 +68,28 @@ RECORD = Engine(
             ),
         ),
         Shortage(
-            sign=r"estimated maximum model length is (\d{1,9})\b",
+            sign=r"warming up \w{1,20} with (\d{1,9}) dummy",
+            cause=r"the logits of \1 requests, sampled at once to warm up, found no room beside the KV cache (max_num_seqs)",
+            changes=(
+                ("a lower --max-num-seqs", "fewer requests at once"),
+                ("a lower --gpu-memory-utilization", "a smaller KV cache"),
+            ),
+        ),
+        Shortage(
+            sign="No available memory for the cache blocks",
+            cause="weights and the activations of the profile run take the whole share of the card "
+            "(gpu_memory_utilization): nothing is left for the KV cache",
+            changes=(
+                _LARGER_SHARE,
+                (
+                    "quantized weights or a higher --tensor-parallel-size; fewer --max-num-batched-tokens, where "
+                    "activations are large",
+                    "some quality, more cards or slower prefills",
+                ),
+            ),
+        ),
+        Shortage(
+            sign=r"(?:estimated maximum model length is |tokens that can be stored in KV cache \()(\d{1,9})\b",
             cause=_NO_ROOM_FOR_A_REQUEST,
             changes=((r"--max-model-len \1", "shorter requests"), _LARGER_SHARE),
         ),

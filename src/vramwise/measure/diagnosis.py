@@ -1,14 +1,6 @@
 """From an out-of-memory message or a snapshot to the probable cause and the two smallest changes.
 
-| sign | cause |
-|---|---|
-| the optimizer makes its states (its first step) | optimizer states: one tensor of many to come |
-| reserved − allocated (or free memory in segments) is at least what was asked for | fragmentation |
-| the same together with what is free | fragmentation: expandable segments join the two |
-| memory of other processes is at least what was lacking | another process |
-| what was asked for is larger than the card | one tensor is too large |
-| a limit below the card's size | the limit (`set_per_process_memory_fraction`) |
-| none of these | the kind of memory that the failing line asks for |
+Of torch's numbers `torch_causes` makes the cause, of an engine's words the engine's record; other wordings tell it.
 """
 
 from __future__ import annotations
@@ -21,18 +13,24 @@ from vramwise.engines import Shortage, engine_titled
 from vramwise.errors import UsageError
 from vramwise.measure.causes import KINDS, UNKNOWN, Kind, kind_of, makes_states
 from vramwise.measure.changes import Change, changes_for, two_smallest
-from vramwise.measure.messages import OomMessage, messages_in
+from vramwise.measure.messages import OomMessage, failures_in
 from vramwise.measure.snapshot import Snapshot, Stack
 from vramwise.measure.timeline import Group, Held, Timeline, grouped, held_by, timeline_of
+from vramwise.measure.torch_causes import expandable, torch_cause
 from vramwise.measure.tracebacks import traceback_before
-from vramwise.units import format_bytes
+from vramwise.units import TIB, format_bytes
 
-_EXPANDABLE = "PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF before torch 2.9)"
+_MORE_THAN_ANY_MACHINE = 1000 * TIB
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One failure: where, what was asked for, what there was, why, and what to change. Sizes are bytes or None."""
+    """One failure: where, what was asked for, what there was, why, and what to change. Sizes are bytes or None.
+
+    `memory`: which had no room (device, host, pinned host, shared, unified). `limit`: the most that the process may take.
+    `elsewhere`: what is held outside this process's torch, where the message does not tell other processes from its own
+    CUDA context.
+    """
 
     program: str
     device: str
@@ -51,6 +49,9 @@ class Diagnosis:
     holdings: tuple[tuple[str, int], ...] = ()
     largest: tuple[Group, ...] = ()
     is_failure: bool = True
+    memory: str | None = "device"
+    limit: int | None = None
+    elsewhere: int | None = None
 
     @property
     def fragmentation(self) -> int | None:
@@ -67,7 +68,7 @@ class Diagnosis:
 
 def diagnose_text(text: str) -> list[Diagnosis]:
     """One diagnosis for every out-of-memory message of a log. Raises UsageError where there is none."""
-    messages = messages_in(text)
+    messages = failures_in(text)
     if not messages:
         raise UsageError(
             'no out-of-memory message found: give the log or traceback that holds it ("Tried to allocate …"), '
@@ -87,55 +88,36 @@ def _of_message(message: OomMessage, text: str) -> Diagnosis:
     trace = traceback_before(text, message.position) if message.program == "torch" else None
     stack = trace.stack if trace else ()
     kind = kind_of(stack, trace.code if trace else ())
-    cause, extra = _cause(message, kind, first_step=kind is KINDS["optimizer"] and makes_states(stack))
-    kinds = changes_for({kind.name: None}, kind.name) if message.program == "torch" else _engine_changes(message)
-    if message.program in ("NumPy", "XLA", "CUDA") or message.device == "MPS":
-        kinds = changes_for({}, "other")
-    if message.device == "CPU":
-        kinds = [Change("a smaller tensor, or a machine with more RAM", None, "none"), *kinds]
+    cause, changes = _told(message) or _of_torch(
+        message, kind, first_step=kind is KINDS["optimizer"] and makes_states(stack)
+    )
+    if message.tried is not None and message.tried > _MORE_THAN_ANY_MACHINE:
+        cause = "more than any machine has was asked for: a size of the input or the model is wrong (a dimension of its shape)"
+    knows_process = message.process is not None or bool(message.others)
     return Diagnosis(
         message.program, message.device, message.tried, message.free, message.total, message.allocated,
         message.reserved, None, message.process, message.others, stack, kind.name, cause,
-        two_smallest([*extra, *kinds], message.shortfall),
+        two_smallest(changes, message.shortfall), message.held, memory=message.memory, limit=message.allowed,
+        elsewhere=None if knows_process else message.outside,
     )  # fmt: skip
 
 
-def _cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[str, list[Change]]:
-    """The cause in a sentence, and the changes that it alone suggests."""
-    tried, short = message.tried, message.shortfall
-    spare = message.unallocated
-    elsewhere = sum(size for _, size in message.others)
-    if message.total and message.free is not None and message.process is not None and not message.others:
-        elsewhere = max(0, message.total - message.free - message.process)
-    if message.program != "torch":
-        return _engine_cause(message), []
-    if tried is not None and message.total is not None and tried > message.total:
-        return f"one tensor is larger than the whole card{_while(kind)}", []
-    if first_step:
-        return f"the optimizer makes its states in its first step: one tensor of many to come ({kind.name})", []
-    if tried is not None and spare is not None and spare >= tried:
-        apart = f"in pieces smaller than {_size(tried)}"
-        return _fragmentation(message, spare, apart, kind)
-    if short and elsewhere >= short:
-        who = ", ".join(f"process {name}" for name, _ in message.others) or "other processes"
-        return f"{who} {'holds' if len(message.others) == 1 else 'hold'} {_size(elsewhere)} of the card", [
-            Change(f"end {who}, or take another card", elsewhere, "none")
-        ]
-    if message.allowed is not None and message.total is not None and message.allowed < message.total:
-        change = Change("a larger limit (set_per_process_memory_fraction)", message.total - message.allowed, "none")
-        return f"the process may take only {_size(message.allowed)} of the card{_while(kind)}", [change]
-    free = message.free or 0
-    if tried is not None and spare and spare + free >= tried:
-        apart = f"apart from the {_size(free)} that is free; {_size(tried)} fits into both together"
-        return _fragmentation(message, spare, apart, kind)
-    if kind is UNKNOWN:
-        return "the memory is in use; the report does not say by what (give the whole traceback or a snapshot)", []
-    return f"the memory is in use, and {kind.doing} needs more ({kind.name})", []
+def _of_torch(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[str, list[Change]]:
+    cause, extra = torch_cause(message, kind, first_step=first_step)
+    return cause, [*extra, *changes_for({kind.name: None}, kind.name)]
 
 
-def _fragmentation(message: OomMessage, spare: int, apart: str, kind: Kind) -> tuple[str, list[Change]]:
-    cause = f"fragmentation: {_size(spare)} is reserved and unused, but {apart}{_while(kind)}"
-    return cause, [Change(_expandable(message), spare, "none")]
+def _told(message: OomMessage) -> tuple[str, list[Change]] | None:
+    """Cause and changes where the wording or the engine's record has them; None for what torch's numbers tell."""
+    if message.cause:
+        return message.cause, [Change(what, None, cost) for what, cost in message.changes]
+    if message.program == "torch":
+        return None
+    known = _shortage(message)
+    if known is None:
+        return "the memory is in use; the message does not say by what", changes_for({}, "other")
+    shortage, sign = known
+    return sign.expand(shortage.cause), [Change(sign.expand(what), None, cost) for what, cost in shortage.changes]
 
 
 def _shortage(message: OomMessage) -> tuple[Shortage, re.Match[str]] | None:
@@ -143,19 +125,6 @@ def _shortage(message: OomMessage) -> tuple[Shortage, re.Match[str]] | None:
     engine = engine_titled(message.program)
     found = ((one, re.search(one.sign, message.text)) for one in (engine.shortages if engine is not None else ()))
     return next(((one, sign) for one, sign in found if sign is not None), None)
-
-
-def _engine_cause(message: OomMessage) -> str:
-    known = _shortage(message)
-    return known[0].cause if known is not None else "the memory is in use; the message does not say by what"
-
-
-def _engine_changes(message: OomMessage) -> list[Change]:
-    known = _shortage(message)
-    if known is None:
-        return []
-    shortage, sign = known
-    return [Change(sign.expand(what), None, cost) for what, cost in shortage.changes]
 
 
 def _of_device(snapshot: Snapshot, device: int) -> Diagnosis:
@@ -201,18 +170,12 @@ def _snapshot_cause(
         return (
             f"fragmentation: {_size(spare)} is reserved and unused, the largest free block is "
             f"{_size(held.largest_free)}{_while(kind)}",
-            [Change(_EXPANDABLE, spare, "none")],
+            [Change(expandable(), spare, "none")],
         )  # fmt: skip
     most = sizes.most_common(1)
     what = f"; the most is held by {most[0][0]} ({_size(most[0][1])})" if most else ""
     doing = f"{kind.doing} needs more" if kind.doing else "something asks for more"
     return f"the memory is in use, and {doing}{what}", []
-
-
-def _expandable(message: OomMessage) -> str:
-    if "PYTORCH_CUDA_ALLOC_CONF" in message.text:
-        return "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (max_split_size_mb:512 before torch 2.1)"
-    return _EXPANDABLE
 
 
 def _while(kind: Kind) -> str:

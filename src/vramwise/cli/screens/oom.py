@@ -43,7 +43,8 @@ def _estimated(estimated: Sequence[Suggestion], width: int) -> list[Line]:
 
 
 def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
-    where = " · ".join(piece for piece in (item.program, item.device) if piece)
+    memory = f"{item.memory} memory" if item.memory not in ("device", None) else ""
+    where = " · ".join(piece for piece in (item.program, item.device, memory) if piece)
     asked = f"asked for {_size(item.asked)}" if item.asked is not None else ""
     verdict = "OUT OF MEMORY" if item.is_failure else "no failure in this window"
     lines: list[Line] = [
@@ -86,7 +87,8 @@ def _numbers(item: Diagnosis) -> list[str]:
     named = (
         ("total", item.total), ("free", item.free), ("allocated", item.allocated), ("reserved", item.reserved),
         ("fragmentation", item.fragmentation), ("largest free block", item.largest_free_block),
-        ("process", item.process), ("outside torch", item.outside_torch),
+        ("process", item.process), ("outside torch", item.outside_torch), ("limit", item.limit),
+        ("outside this process's torch", item.elsewhere),
     )  # fmt: skip
     found = [f"{name} {_size(size)}" for name, size in named if size is not None]
     return found + [f"process {name} {_size(size)}" for name, size in item.others]

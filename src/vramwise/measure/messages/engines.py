@@ -1,0 +1,132 @@
+"""What engines that serve models print; why and what to change stands in their records (`vramwise.engines`).
+
+| engine | wording |
+|---|---|
+| llama.cpp | allocating A MiB on device N: cudaMalloc failed, then failed to allocate CUDA0 buffer of size B: one failure |
+| | ggml_vulkan: Device memory allocation of size B failed. |
+| vLLM | S GiB KV cache is needed …; Free memory on device (F/T GiB) …; No available memory for the cache blocks; sampler |
+| SGLang | Not enough memory. Please try to increase --mem-fraction-static |
+| TensorRT-LLM | CUDA runtime error in ::cudaMallocAsync(…): out of memory |
+| ollama | model requires more system memory (A GiB) than is available (F GiB) |
+| MLX | [metal::malloc] Attempting to allocate N bytes which is greater than the maximum allowed buffer size of M bytes |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from vramwise.measure.messages.message import (
+    SIZE,
+    OomMessage,
+    Reading,
+    Wording,
+    bytes_of,
+    flat,
+    last_size_found,
+    size_found,
+)
+
+_CARD_OF_BUFFER: Final = re.compile(r"\b(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|HIP)([0-9]{1,3})\b|on device ([0-9]{1,3}):")
+_LOOKS_BACK: Final = 20_000
+
+
+def _llama_cpp(reading: Reading) -> OomMessage:
+    line = reading.line
+    sized = re.search(r"of size ([0-9]{1,18})", line)
+    tried = int(sized.group(1)) if sized else size_found(r"allocating " + SIZE, line)
+    card = _CARD_OF_BUFFER.search(line)
+    number = (card.group(1) or card.group(2)) if card else None
+    memory, device = "device", f"GPU {number}" if number else ""
+    if re.search(r"\bCPU\S{0,20} buffer|_cpu_buffer_type", line):
+        memory, device = "host", ""
+    elif re.search(r"\w_Host buffer", line):
+        memory, device = "pinned host", ""
+    return OomMessage("llama.cpp", device, reading.position, tried, text=f"{line} {reading.after(900)}", memory=memory)
+
+
+def _vllm(reading: Reading) -> OomMessage:
+    text = reading.around(400, 600)
+    device = re.search(
+        r"Free memory on device (?:cuda:([0-9]{1,3}) )?\(([0-9]{1,9}(?:\.[0-9]{1,9})?)/([0-9]{1,9}(?:\.[0-9]{1,9})?) GiB\)",
+        text,
+    )
+    wanted = size_found(r"desired GPU memory utilization \([0-9.]{1,9}, " + SIZE, text)
+    free = size_found(r"available KV cache memory \(" + SIZE, text)
+    return OomMessage(
+        "vLLM", f"GPU {device.group(1) or 0}" if device else "", reading.position,
+        tried=wanted or size_found(SIZE + r" KV cache is needed", text),
+        total=bytes_of(device.group(3), "GiB") if device else None,
+        free=bytes_of(device.group(2), "GiB") if device else free, text=text,
+    )  # fmt: skip
+
+
+def _sglang(reading: Reading) -> OomMessage:
+    """Its `GB` are GiB (utils/common.py get_available_gpu_memory)."""
+    before = reading.text[max(0, reading.position - _LOOKS_BACK) : reading.position]
+    weights = last_size_found(r"Load weight end\.[^\n]{0,300}mem usage=" + SIZE, before)
+    return OomMessage(
+        "SGLang", "", reading.position, free=last_size_found(r"Load weight end\.[^\n]{0,300}avail mem=" + SIZE, before),
+        held=(("weights", weights),) if weights is not None else (), text=reading.around(0, 300),
+    )  # fmt: skip
+
+
+def _tensorrt_llm(reading: Reading) -> OomMessage:
+    return OomMessage("TensorRT-LLM", "", reading.position, text=reading.after(300))
+
+
+def _ollama(reading: Reading) -> OomMessage:
+    text = reading.after(200)
+    return OomMessage(
+        "ollama", "", reading.position, tried=size_found(r"system memory \(" + SIZE, text),
+        free=size_found(r"than is available \(" + SIZE, text), text=text, memory="host",
+    )  # fmt: skip
+
+
+def _mlx(reading: Reading) -> OomMessage:
+    text = reading.after(300)
+    return OomMessage(
+        "MLX", "", reading.position, tried=size_found(r"allocate " + SIZE, text),
+        allowed=size_found(r"maximum allowed buffer size of " + SIZE, text), text=text, memory="unified",
+    )  # fmt: skip
+
+
+def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
+    """Two lines of llama.cpp as the one failure that they tell of, None where these are two.
+
+    The back end prints its size in MiB with two decimals, what asked for it the same in bytes.
+    """
+    same = first.tried is not None and second.tried is not None and abs(first.tried - second.tried) < _ROUNDED
+    if not (first.program == second.program == "llama.cpp" and same and second.position - first.position < _NEAR):
+        return None
+    whole = first if second.device == "" else second
+    memory = first.memory if first.memory != "device" else second.memory
+    return OomMessage(
+        "llama.cpp", whole.device, first.position, second.tried, text=flat(f"{first.text} {second.text}"), memory=memory
+    )
+
+
+_ROUNDED: Final = bytes_of("0.01", "MiB")
+_NEAR: Final = 2000
+
+WORDINGS: Final = (
+    Wording(
+        "llama_cpp",
+        r"(?:cudaMalloc|hipMalloc|musaMalloc) failed: out of memory|failed to allocate (?:\S{1,60} )?buffer of size [0-9]"
+        r"|ggml_vulkan: Device memory allocation of size [0-9]",
+        _llama_cpp,
+    ),
+    Wording(
+        "vllm",
+        r"CUDA out of memory occurred when warming up|KV cache is needed, which is larger than"
+        r"|No available memory for the cache blocks|maximum number of tokens that can be stored in KV cache"
+        r"|on startup is less than desired",
+        _vllm,
+    ),
+    Wording("sglang", r"Not enough memory\. Please try to increase --mem-fraction-static", _sglang),
+    Wording("tensorrt_llm", r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory", _tensorrt_llm),
+    Wording("ollama", r"model requires more system memory \(", _ollama),
+    Wording(
+        "mlx", r"\[metal::malloc\] (?:Attempting to allocate [0-9]|Resource limit)|\[malloc\] Unable to allocate [0-9]", _mlx
+    ),
+)  # fmt: skip
