@@ -71,6 +71,20 @@ OOM = (
     "74.98 GiB memory in use. Of the allocated memory 72.01 GiB is allocated by PyTorch, and 2.18 GiB is reserved by "
     "PyTorch but unallocated.\nfailed to allocate CUDA0 buffer of size 7\nestimated maximum model length is 42640\n"
 )
+KILLED = (
+    "CPU Virtual Memory:  used = 28.43 GB, percent = 22.6%\nexitcode  : -9 (pid: 8)\nExit Code:    137\n"
+    "Memory cgroup out of memory: Killed process 4182 (python3) total-vm:812044kB, anon-rss:518420kB, shmem-rss:4kB\n"
+    "ggml_cuda_host_malloc: failed to allocate 1900,00 MiB of pinned memory: invalid argument\n"
+    "insufficient shared memory (shm)\nSome modules are dispatched on the CPU or the disk.\n"
+)
+MORE_OOM = (
+    "Load weight end. avail mem=21.73 GB, mem usage=166.59 GB.\nNot enough memory. Please try to increase "
+    "--mem-fraction-static.\nFailed to allocate request for 2.99GiB (3206250496B) on device ordinal 0\n total allocation: "
+    "14.44GiB\nMPS backend out of memory (MPS allocated: 8.94 GB, other allocations: 384.00 KB, max allowed: 9.07 GB). Tried "
+    "to allocate 250.00 MB\nOOM when allocating tensor with shape[32,12] and type float on device:GPU:0\nCUDA runtime error "
+    "in ::cudaMallocAsync(a): out of memory\nggml_vulkan: Device memory allocation of size 2147483648 failed.\nRan out of "
+    "memory in memory space hbm. Used 54.36G of 31.25G hbm.\n"
+)
 FRAME = {"filename": "/a/model.py", "line": 7, "name": "forward"}
 EVENT = {"action": "alloc", "addr": 512, "size": 512, "stream": 0, "time_us": 1, "frames": [FRAME]}
 BLOCK = {"address": 512, "size": 512, "requested_size": 500, "state": "active_allocated", "frames": [FRAME]}
@@ -140,6 +154,13 @@ PLACES: dict[str, list[Place]] = {
     "oom": [
         (["oom", "{}"], ".log", OOM.encode(), ["CUDA out of memory. ", "Tried to allocate 1 ", "Process 1 has 1 GiB ",
                                                "failed to allocate a buffer of size 1 ", 'File "a", line 1, in a']),
+        (["oom", "{}"], ".log", KILLED.encode(), [
+            "Failed to allocate request for 1", "(GPU_0_bfc) ran out of memory trying to allocate 1GiB (rounded to ",
+            "CUDA runtime error in ::cudaMalloc(", "Out of memory: Killed process 1 (", "anon-rss:1kB ", "exit code ",
+            "Attempting to reserve 1G ", "OOM when allocating tensor with shape[1,", "failed to allocate 1 MiB of pinned memory",
+            "creating shared memory segment /dev/shm", "exitcode: -9 ", "max allowed: 1 GB ",
+        ]),
+        (["oom", "{}", "--json"], ".log", MORE_OOM.encode(), ["Load weight end. mem usage=1 GB\n", "total allocation: 1GiB "]),
         (["oom", "-", "--json"], "-", OOM.encode(), ["Traceback (most recent call last)\n"]),
         (["oom", "{}", "--plot", "out.svg"], ".pickle", SNAPSHOT, ["\x80\x04]", "\x80\x04}", "\x80\x04N\x94", "\x80\x04("]),
         (["oom", "{}", "--json"], ".pickle", SNAPSHOT, []),

@@ -21,8 +21,8 @@ ADVICE = " If reserved but unallocated memory is large try setting {} to avoid f
 TORCH = {
     "1.1": (
         "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 10.92 GiB total capacity; "
-        "9.78 GiB already allocated; 9.56 MiB free; 46.37 MiB cached)",
-        ("20 MiB", "10.92 GiB", "9.56 MiB", "9.78 GiB", "46.37 MiB", None),
+        "9.78 GiB already allocated; 9.56 MiB free; 46.37 MiB cached)",  # cached: reserved - allocated
+        ("20 MiB", "10.92 GiB", "9.56 MiB", "9.78 GiB", "9.78 GiB + 46.37 MiB", None),
     ),
     "1.13": (
         "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 MiB (GPU 3; 4.00 GiB total capacity; "
@@ -43,10 +43,10 @@ TORCH = {
     ),
     "2.5": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.15 GiB. GPU 0 has a total capacity of 39.56 "
-        "GiB of which 6.80 GiB is free. Including non-PyTorch memory, this process has 36.61 GiB memory in use. Of the "
+        "GiB of which 6.80 MiB is free. Including non-PyTorch memory, this process has 36.61 GiB memory in use. Of the "
         "allocated memory 31.66 GiB is allocated by PyTorch, and 4.11 GiB is reserved by PyTorch but unallocated."
         + ADVICE.format("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-        ("3.15 GiB", "39.56 GiB", "6.80 GiB", "31.66 GiB", None, "36.61 GiB"),
+        ("3.15 GiB", "39.56 GiB", "6.80 MiB", "31.66 GiB", None, "36.61 GiB"),
     ),
     "2.9, private pools": (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 298.00 MiB. GPU 1 has a total capacity of "
@@ -72,7 +72,7 @@ TORCH = {
 
 
 def size(text):
-    return None if text is None else parse_bytes(text)
+    return None if text is None else sum(parse_bytes(part) for part in text.split(" + "))
 
 
 @pytest.mark.parametrize("version", TORCH)
@@ -130,7 +130,7 @@ OTHERS = {
     ),
     "vllm startup": (
         "ValueError: Free memory on device (38.2/79.15 GiB) on startup is less than desired GPU memory utilization "
-        "(0.9, 71.24 GiB).", "vLLM", None,
+        "(0.9, 71.24 GiB).", "vLLM", parse_bytes("71.24 GiB"),
     ),
     "vllm old": ("ValueError: No available memory for the cache blocks. Try increasing it.", "vLLM", None),
     "numpy": (

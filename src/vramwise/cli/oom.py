@@ -135,6 +135,7 @@ def failure_table(item: Diagnosis, top: int) -> dict[str, object]:
         "device": item.device,
         "memory": item.memory,
         "failed": item.is_failure,
+        "probable": item.is_probable,
         "asked_bytes": item.asked,
         "free_bytes": item.free,
         "total_bytes": item.total,

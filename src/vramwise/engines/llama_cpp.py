@@ -89,7 +89,7 @@ RECORD = Engine(
             ),
         ),
         Shortage(
-            sign=r"command buffer|wired",
+            sign=r"^\[unified\]",
             cause="the GPU's work needs more than macOS lets it keep wired (iogpu.wired_limit_mb)",
             changes=(
                 _SHORTER,
@@ -97,7 +97,7 @@ RECORD = Engine(
             ),
         ),
         Shortage(
-            sign=r"CPU\S{0,20} buffer|_cpu_buffer_type",
+            sign=r"^\[host\]",
             cause="a buffer (weights, KV cache or compute) does not fit into the host's memory",
             changes=(
                 ("a smaller quantization of the file, or more layers on a card (-ngl)", "some quality"),
@@ -105,12 +105,12 @@ RECORD = Engine(
             ),
         ),
         Shortage(
-            sign="[Hh]ost buffer",
+            sign=r"^\[pinned host\]",
             cause="the driver could not pin that much of the host's memory",
             changes=(("GGML_CUDA_NO_PINNED=1: pageable memory", "slower copies"), _SHORTER),
         ),
         Shortage(
-            sign="out of the pool",
+            sign=r"^\[pool\]",
             cause="the card was full when a batch asked for a temporary (the pool of ggml), after all buffers had room",
             changes=(("a smaller --ubatch-size (-ub)", "slower prompts"), _FEWER_LAYERS),
         ),

@@ -69,7 +69,7 @@ RECORD = Engine(
         ),
         Shortage(
             sign=r"warming up \w{1,20} with (\d{1,9}) dummy",
-            cause=r"the logits of \1 requests, sampled at once to warm up, found no room beside the KV cache (max_num_seqs)",
+            cause=r"the logits of \1 requests, sampled at once to warm up, found no room beside the KV cache",
             changes=(
                 ("a lower --max-num-seqs", "fewer requests at once"),
                 ("a lower --gpu-memory-utilization", "a smaller KV cache"),

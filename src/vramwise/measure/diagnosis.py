@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from vramwise.engines import Shortage, engine_titled
 from vramwise.errors import UsageError
-from vramwise.measure.causes import KINDS, UNKNOWN, Kind, kind_of, makes_states
+from vramwise.measure.causes import KINDS, Kind, kind_of, makes_states
 from vramwise.measure.changes import Change, changes_for, two_smallest
 from vramwise.measure.messages import OomMessage, failures_in
 from vramwise.measure.snapshot import Snapshot, Stack
@@ -27,9 +27,9 @@ _MORE_THAN_ANY_MACHINE = 1000 * TIB
 class Diagnosis:
     """One failure: where, what was asked for, what there was, why, and what to change. Sizes are bytes or None.
 
-    `memory`: which had no room (device, host, pinned host, shared, unified). `limit`: the most that the process may take.
-    `elsewhere`: what is held outside this process's torch, where the message does not tell other processes from its own
-    CUDA context.
+    `memory`: which had no room (device, host, pinned host, shared, unified); `limit`: the most that the process may
+    take; `elsewhere`: what is held outside this process's torch, where the message does not tell other processes from
+    its own CUDA context; `is_probable`: the text tells of an end and not of its reason.
     """
 
     program: str
@@ -52,6 +52,7 @@ class Diagnosis:
     memory: str | None = "device"
     limit: int | None = None
     elsewhere: int | None = None
+    is_probable: bool = False
 
     @property
     def fragmentation(self) -> int | None:
@@ -92,13 +93,13 @@ def _of_message(message: OomMessage, text: str) -> Diagnosis:
         message, kind, first_step=kind is KINDS["optimizer"] and makes_states(stack)
     )
     if message.tried is not None and message.tried > _MORE_THAN_ANY_MACHINE:
-        cause = "more than any machine has was asked for: a size of the input or the model is wrong (a dimension of its shape)"
+        cause = "more was asked for than any machine has: a dimension of the input or of the model is wrong"
     knows_process = message.process is not None or bool(message.others)
     return Diagnosis(
         message.program, message.device, message.tried, message.free, message.total, message.allocated,
         message.reserved, None, message.process, message.others, stack, kind.name, cause,
         two_smallest(changes, message.shortfall), message.held, memory=message.memory, limit=message.allowed,
-        elsewhere=None if knows_process else message.outside,
+        elsewhere=None if knows_process else message.outside, is_probable=message.is_probable,
     )  # fmt: skip
 
 

@@ -20,11 +20,12 @@ from typing import Final
 from vramwise.measure.causes import UNKNOWN, Kind
 from vramwise.measure.changes import Change
 from vramwise.measure.messages import OomMessage
-from vramwise.units import MIB, format_bytes
+from vramwise.units import GIB, MIB, format_bytes
 
 _LARGEST_CONTEXT: Final = 2389 * MIB
-"""hardware/calibration.csv context_per_sm_eager, highest row (18.1 MiB), on 132 multiprocessors: what a process takes of
-the card beside torch's allocator at most. What is held beyond it is held by others."""
+"""hardware/calibration.csv context_per_sm_eager, highest row (18.1 MiB), on 132 multiprocessors: what a process takes
+of the card beside torch's allocator at most. What is held beyond it is held by others."""
+_ROUNDING: Final = GIB // 100  # sizes are printed with two decimals
 _REFUSED: Final = (
     Change("see what else takes the card when it starts (nvidia-smi -l 1, rocm-smi), and end it", None, "none"),
     Change(
@@ -47,8 +48,8 @@ def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[s
     if tried is not None and free is not None and tried < free:
         return (
             f"the driver refused {_size(tried)} although {_size(free)} was free when the message was written: another "
-            "process held it at that moment, or a limit other than the card's size was reached (MIG or vGPU slice, WSL, "
-            "a container's host memory, ulimit -v, IPC handles, address space)",
+            "process held it at that moment, or a limit other than the card's size was reached (MIG or vGPU slice, "
+            "WSL, a container's host memory, ulimit -v, IPC handles, address space)",
             list(_REFUSED),
         )
     if first_step:
@@ -87,7 +88,7 @@ def _limit_reached(message: OomMessage) -> int | None:
     if limit is None or total is None or limit >= total:
         return None
     known = message.reserved is not None and message.tried is not None
-    return limit if not known or (message.reserved or 0) + (message.tried or 0) >= limit else None
+    return limit if not known or (message.reserved or 0) + (message.tried or 0) + _ROUNDING >= limit else None
 
 
 def _other_processes(message: OomMessage) -> tuple[str, list[Change]] | None:

@@ -46,7 +46,8 @@ def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
     memory = f"{item.memory} memory" if item.memory not in ("device", None) else ""
     where = " · ".join(piece for piece in (item.program, item.device, memory) if piece)
     asked = f"asked for {_size(item.asked)}" if item.asked is not None else ""
-    verdict = "OUT OF MEMORY" if item.is_failure else "no failure in this window"
+    said_so = "probably OUT OF MEMORY" if item.is_probable else "OUT OF MEMORY"
+    verdict = said_so if item.is_failure else "no failure in this window"
     lines: list[Line] = [
         [(f"{where}   ", ""), (verdict, "bold red" if item.is_failure else "bold"), (f"   {asked}", "")]
     ]

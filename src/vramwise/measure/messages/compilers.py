@@ -46,9 +46,21 @@ _FRACTION: Final = ("XLA_PYTHON_CLIENT_MEM_FRACTION=0.95: a larger pool", "less 
 _SHARED: Final = ("XLA_PYTHON_CLIENT_PREALLOCATE=false, where several processes share the card", "fragmentation")
 _SMALLER: Final = ("a smaller batch, jax.checkpoint (remat), or arrays cut over devices", "some speed")
 _BYTES_OF_TYPE: Final = {
-    "float": 4, "half": 2, "bfloat16": 2, "double": 8, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "int16": 2,
-    "int8": 1, "uint8": 1, "bool": 1, "complex64": 8, "complex128": 16,
-}  # fmt: skip
+    "float": 4,
+    "half": 2,
+    "bfloat16": 2,
+    "double": 8,
+    "int32": 4,
+    "uint32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
 
 
 def _xla(reading: Reading) -> OomMessage:
@@ -62,7 +74,7 @@ def _xla(reading: Reading) -> OomMessage:
     held = tuple((name, size) for name, size in parts if size)
     whole = size_found(r"total allocation: {1,40}" + SIZE, text)
     device = re.search(r"device ordinal ([0-9]{1,4})", text[:200])
-    cause, changes = _POOL, (_FRACTION, _SHARED)
+    cause, changes = f"the pool has no room for one more buffer; {_POOL}", (_FRACTION, _SHARED)
     if held and whole:
         name, size = max(held, key=lambda one: one[1])
         change = next(change for part, _, change in _PARTS if part == name)
@@ -73,9 +85,17 @@ def _xla(reading: Reading) -> OomMessage:
         cause = f"the pool is {_size(limit)}{in_use}; {_POOL}"
         changes = (_FRACTION, _SMALLER)
     return OomMessage(
-        "XLA", f"GPU {device.group(1)}" if device else "", reading.position, tried, allocated=used, allowed=limit,
-        text=text[:400], held=held, cause=cause, changes=changes,
-    )  # fmt: skip
+        "XLA",
+        f"GPU {device.group(1)}" if device else "",
+        reading.position,
+        tried,
+        allocated=used,
+        allowed=limit,
+        text=text[:400],
+        held=held,
+        cause=cause,
+        changes=changes,
+    )
 
 
 def _tpu(reading: Reading) -> OomMessage:
@@ -84,19 +104,31 @@ def _tpu(reading: Reading) -> OomMessage:
     total, free = size_found(r" of " + SIZE + r" (?:hbm|vmem)", text), size_found(r"There are " + SIZE + r" free", text)
     cause = "the compiled program needs more memory than the device has" if total else "the device's memory is in use"
     return OomMessage(
-        "XLA", "TPU", reading.position, needs, total, free, text=text, cause=cause,
+        "XLA",
+        "TPU",
+        reading.position,
+        needs,
+        total,
+        free,
+        text=text,
+        cause=cause,
         changes=(_SMALLER, ("weights in 16 bit, or more devices in the mesh", "more devices")),
-    )  # fmt: skip
+    )
 
 
 def _pool(reading: Reading) -> OomMessage:
     text = reading.after(400)
     exact = whole_found(r"rounded to ([0-9]{1,18})", text)
     return OomMessage(
-        "XLA", "", reading.position, exact or size_found(r"allocate " + SIZE, text), text=text,
-        cause=f"the pool of XLA or TensorFlow has no piece of that size; {_POOL}", changes=(_FRACTION, _SMALLER),
+        "XLA",
+        "",
+        reading.position,
+        exact or size_found(r"allocate " + SIZE, text),
+        text=text,
+        cause=f"the pool of XLA or TensorFlow has no piece of that size; {_POOL}",
+        changes=(_FRACTION, _SMALLER),
         is_vague=True,
-    )  # fmt: skip
+    )
 
 
 def _tensorflow(reading: Reading) -> OomMessage:
@@ -108,35 +140,52 @@ def _tensorflow(reading: Reading) -> OomMessage:
         tried = prod(sizes) * _BYTES_OF_TYPE[shaped.group(2)]
     card = re.search(r"device:GPU:([0-9]{1,4})", text)
     on_host = "device:CPU" in text or "by allocator cpu" in text
-    cause = "the host's memory is in use, and one tensor needs more" if on_host else (
-        "TensorFlow's pool, which takes the whole card unless told otherwise, has no piece for one more tensor"
-    )  # fmt: skip
+    cause = (
+        "the host's memory is in use, and one tensor needs more"
+        if on_host
+        else ("TensorFlow's pool, which takes the whole card unless told otherwise, has no piece for one more tensor")
+    )
     leaner = ("TF_GPU_ALLOCATOR=cuda_malloc_async against fragmentation, or mixed precision", "none")
     return OomMessage(
-        "TensorFlow", "CPU" if on_host else f"GPU {card.group(1)}" if card else "", reading.position, tried, text=text,
-        memory="host" if on_host else "device", cause=cause,
+        "TensorFlow",
+        "CPU" if on_host else f"GPU {card.group(1)}" if card else "",
+        reading.position,
+        tried,
+        text=text,
+        memory="host" if on_host else "device",
+        cause=cause,
         changes=(
             ("a smaller batch_size", "some speed"),
             ("fewer workers and a smaller shuffle buffer of tf.data", "some speed") if on_host else leaner,
         ),
-    )  # fmt: skip
+    )
 
 
 def _onnx(reading: Reading) -> OomMessage:
     text = reading.after(400)
     limited = "Available memory of" in text
     return OomMessage(
-        "ONNX Runtime", "", reading.position, whole_found(r"(?:size|bytes of) ([0-9]{1,20})", text),
-        free=whole_found(r"Available memory of ([0-9]{1,20})", text), text=text, memory=None,
-        cause="the arena's own limit (gpu_mem_limit) is reached" if limited else "the arena found no memory for one more "
+        "ONNX Runtime",
+        "",
+        reading.position,
+        whole_found(r"(?:size|bytes of) ([0-9]{1,20})", text),
+        free=whole_found(r"Available memory of ([0-9]{1,20})", text),
+        text=text,
+        memory=None,
+        cause="the arena's own limit (gpu_mem_limit) is reached"
+        if limited
+        else "the arena found no memory for a "
         "buffer; on CUDA it doubles itself with each extension unless told otherwise (arena_extend_strategy)",
         changes=(
-            ("a larger gpu_mem_limit", "less room for other programs") if limited
-            else ("arena_extend_strategy kSameAsRequested and cudnn_conv_use_max_workspace 0 of CUDAExecutionProvider",
-                  "some speed"),
+            ("a larger gpu_mem_limit", "less room for other programs")
+            if limited
+            else (
+                "arena_extend_strategy kSameAsRequested and cudnn_conv_use_max_workspace 0 of the CUDA provider",
+                "some speed",
+            ),
             ("a smaller batch or smaller inputs", "some speed"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _last_whole(pattern: str, text: str) -> int | None:
@@ -151,12 +200,14 @@ def _size(size: int) -> str:
 WORDINGS: Final = (
     Wording(
         "xla",
-        r"Out of memory (?:while trying to allocate|allocating) [0-9]|Failed to allocate request for [0-9.]{1,20}[KMGT]?i?B",
+        r"Out of memory (?:while trying to allocate|allocating) [0-9]"
+        r"|Failed to allocate request for [0-9.]{1,20}[KMGT]?i?B",
         _xla,
     ),
     Wording(
         "tpu",
-        r"Ran out of memory in memory space|Attempting to (?:reserve|allocate) [0-9.]{1,20}[KMGT][^\n]{0,60}?not possible",
+        r"Ran out of memory in memory space"
+        r"|Attempting to (?:reserve|allocate) [0-9.]{1,20}[KMGT][^\n]{0,60}?not possible",
         _tpu,
     ),
     Wording("tensorflow", r"OOM when allocating tensor|failed to allocate memory \[Op:", _tensorflow),

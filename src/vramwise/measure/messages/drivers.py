@@ -28,45 +28,60 @@ def _cuda(reading: Reading) -> OomMessage:
     if _PINS.search(reading.line) or _PINS.search(before):
         return pinned(reading)
     if "ggml" in text:
-        return OomMessage("llama.cpp", "", reading.position, text=f"{text} out of the pool")
+        return OomMessage("llama.cpp", "", reading.position, text=f"[pool] {text}")
     if "llama runner" in reading.line:
         return OomMessage("ollama", "", reading.position, text=reading.line)
     if text.startswith("CUBLAS"):
         return OomMessage(
-            "cuBLAS", "", reading.position, text=text[:300],
+            "cuBLAS",
+            "",
+            reading.position,
+            text=text[:300],
             cause="cuBLAS had no room for its workspace: torch's allocator, or another program, holds all of the card",
-            changes=(_SMALLER, ("CUBLAS_WORKSPACE_CONFIG=:16:8, or one small product before the model is loaded", "some speed")),
+            changes=(_SMALLER, ("CUBLAS_WORKSPACE_CONFIG=:16:8, or a first product before loading", "some speed")),
             is_vague=True,
-        )  # fmt: skip
+        )
     return OomMessage(
-        "CUDA", "", reading.position, whole_found(r"\(([0-9]{1,18}) bytes\) from device", reading.line), text=text[:300],
-        cause="CUDA itself had no room, outside any allocator (its context, a library, a kernel); the message does not "
+        "CUDA",
+        "",
+        reading.position,
+        whole_found(r"\(([0-9]{1,18}) bytes\) from device", reading.line),
+        text=text[:300],
+        cause="CUDA itself had no room, outside any allocator (context, library, kernel); the message does not "
         "say what holds the card",
-        changes=(_LESS_FOR_OTHERS, _SMALLER), is_vague=True,
-    )  # fmt: skip
+        changes=(_LESS_FOR_OTHERS, _SMALLER),
+        is_vague=True,
+    )
 
 
 def _nccl(reading: Reading) -> OomMessage:
     asked = whole_found(r"Failed to CUDA (?:m|c)alloc (?:async )?([0-9]{1,18}) bytes", reading.around(400, 600))
     return OomMessage(
-        "NCCL", "", reading.position, asked, text=reading.after(300),
+        "NCCL",
+        "",
+        reading.position,
+        asked,
+        text=reading.after(300),
         cause="NCCL takes its buffers outside torch's allocator, and the card is full; or two ranks are on one card",
         changes=(
             ("room left free: a smaller batch, or a lower share of the card for the engine", "some speed"),
             ("smaller buffers: NCCL_BUFFSIZE=1048576 (4 MiB otherwise), NCCL_MAX_NCHANNELS=8", "slower communication"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _bitsandbytes(reading: Reading) -> OomMessage:
     return OomMessage(
-        "bitsandbytes", "", reading.position, text=reading.line[:300],
-        cause="a CUDA call of bitsandbytes found the card full; it runs outside torch's allocator, which says no numbers",
+        "bitsandbytes",
+        "",
+        reading.position,
+        text=reading.line[:300],
+        cause="a CUDA call of bitsandbytes found the card full, outside torch's allocator",
         changes=(
             ("micro_batch_size halved, gradient_accumulation_steps doubled", "some speed"),
             ("a paged optimizer (paged_adamw_8bit), whose states move to the host", "slower steps"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _vulkan(reading: Reading) -> OomMessage:
@@ -74,29 +89,39 @@ def _vulkan(reading: Reading) -> OomMessage:
     if "ggml" in text:
         return OomMessage("llama.cpp", "", reading.position, text=text, is_vague=True)
     return OomMessage(
-        "Vulkan", "", reading.position, text=text,
+        "Vulkan",
+        "",
+        reading.position,
+        text=text,
         cause="the device has no memory left, or one allocation is larger than it allows (maxMemoryAllocationSize)",
         changes=(("end the other programs on the card", "none"), _SMALLER),
-    )  # fmt: skip
+    )
 
 
 def _metal(reading: Reading) -> OomMessage:
     text = reading.around(300, 100)
-    program = "llama.cpp" if "ggml" in text else "MLX" if "[METAL]" in text else ""
+    program = "llama.cpp" if "ggml" in text else "MLX" if "Command buffer execution failed" in text else ""
     if program:
-        return OomMessage(program, "", reading.position, text=f"{text} wired", memory="unified")
+        return OomMessage(program, "", reading.position, text=f"[unified] {text}", memory="unified")
     return OomMessage(
-        "Metal", "", reading.position, text=text, memory="unified",
-        cause="the GPU's work needs more than macOS lets it keep wired (two thirds to three quarters of the memory)",
+        "Metal",
+        "",
+        reading.position,
+        text=text,
+        memory="unified",
+        cause="the GPU's work needs more than macOS lets it keep wired",
         changes=(_SMALLER, ("sudo sysctl iogpu.wired_limit_mb=N: a larger share", "less for macOS and other programs")),
-    )  # fmt: skip
+    )
 
 
 WORDINGS: Final = (
-    Wording("cuda", r"CUDA error(?: 2 at [^\n]{1,80}?)?: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY",
-            _cuda),
+    Wording(
+        "cuda",
+        r"CUDA error(?: 2 at [^\n]{1,80}?)?: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY",
+        _cuda,
+    ),
     Wording("nccl", r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:m|c)alloc (?:async )?[0-9]", _nccl),
     Wording("bitsandbytes", r"Error(?: [0-9]{1,4}:)? out of memory at line [0-9]", _bitsandbytes),
     Wording("vulkan", r"ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY", _vulkan),
     Wording("metal", r"kIOGPUCommandBufferCallbackErrorOutOfMemory", _metal),
-)  # fmt: skip
+)

@@ -2,13 +2,13 @@
 
 | engine | wording |
 |---|---|
-| llama.cpp | allocating A MiB on device N: cudaMalloc failed, then failed to allocate CUDA0 buffer of size B: one failure |
+| llama.cpp | allocating A MiB on device N: cudaMalloc failed; failed to allocate CUDA0 buffer of size B |
 | | ggml_vulkan: Device memory allocation of size B failed. |
-| vLLM | S GiB KV cache is needed …; Free memory on device (F/T GiB) …; No available memory for the cache blocks; sampler |
+| vLLM | S GiB KV cache is needed; Free memory on device (F/T GiB); No available memory for the cache blocks |
 | SGLang | Not enough memory. Please try to increase --mem-fraction-static |
 | TensorRT-LLM | CUDA runtime error in ::cudaMallocAsync(…): out of memory |
 | ollama | model requires more system memory (A GiB) than is available (F GiB) |
-| MLX | [metal::malloc] Attempting to allocate N bytes which is greater than the maximum allowed buffer size of M bytes |
+| MLX | [metal::malloc] Attempting to allocate N bytes … maximum allowed buffer size of M bytes |
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from vramwise.measure.messages.message import (
     Reading,
     Wording,
     bytes_of,
-    flat,
     last_size_found,
     size_found,
 )
 
 _CARD_OF_BUFFER: Final = re.compile(r"\b(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|HIP)([0-9]{1,3})\b|on device ([0-9]{1,3}):")
 _LOOKS_BACK: Final = 20_000
+_NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
 
 
 def _llama_cpp(reading: Reading) -> OomMessage:
+    """Which buffer it was say the lines that follow; the memory stands first, where the record's signs look for it."""
     line = reading.line
     sized = re.search(r"of size ([0-9]{1,18})", line)
     tried = int(sized.group(1)) if sized else size_found(r"allocating " + SIZE, line)
@@ -42,23 +43,28 @@ def _llama_cpp(reading: Reading) -> OomMessage:
         memory, device = "host", ""
     elif re.search(r"\w_Host buffer", line):
         memory, device = "pinned host", ""
-    return OomMessage("llama.cpp", device, reading.position, tried, text=f"{line} {reading.after(900)}", memory=memory)
+    return OomMessage(
+        "llama.cpp", device, reading.position, tried, text=f"[{memory}] {line} {reading.around(0, 600)}", memory=memory
+    )
 
 
 def _vllm(reading: Reading) -> OomMessage:
     text = reading.around(400, 600)
     device = re.search(
-        r"Free memory on device (?:cuda:([0-9]{1,3}) )?\(([0-9]{1,9}(?:\.[0-9]{1,9})?)/([0-9]{1,9}(?:\.[0-9]{1,9})?) GiB\)",
+        rf"Free memory on device (?:cuda:([0-9]{{1,3}}) )?\({_NUMBER}/{_NUMBER} GiB\)",
         text,
     )
     wanted = size_found(r"desired GPU memory utilization \([0-9.]{1,9}, " + SIZE, text)
     free = size_found(r"available KV cache memory \(" + SIZE, text)
     return OomMessage(
-        "vLLM", f"GPU {device.group(1) or 0}" if device else "", reading.position,
+        "vLLM",
+        f"GPU {device.group(1) or 0}" if device else "",
+        reading.position,
         tried=wanted or size_found(SIZE + r" KV cache is needed", text),
         total=bytes_of(device.group(3), "GiB") if device else None,
-        free=bytes_of(device.group(2), "GiB") if device else free, text=text,
-    )  # fmt: skip
+        free=bytes_of(device.group(2), "GiB") if device else free,
+        text=text,
+    )
 
 
 def _sglang(reading: Reading) -> OomMessage:
@@ -66,9 +72,13 @@ def _sglang(reading: Reading) -> OomMessage:
     before = reading.text[max(0, reading.position - _LOOKS_BACK) : reading.position]
     weights = last_size_found(r"Load weight end\.[^\n]{0,300}mem usage=" + SIZE, before)
     return OomMessage(
-        "SGLang", "", reading.position, free=last_size_found(r"Load weight end\.[^\n]{0,300}avail mem=" + SIZE, before),
-        held=(("weights", weights),) if weights is not None else (), text=reading.around(0, 300),
-    )  # fmt: skip
+        "SGLang",
+        "",
+        reading.position,
+        free=last_size_found(r"Load weight end\.[^\n]{0,300}avail mem=" + SIZE, before),
+        held=(("weights", weights),) if weights is not None else (),
+        text=reading.around(0, 300),
+    )
 
 
 def _tensorrt_llm(reading: Reading) -> OomMessage:
@@ -78,17 +88,27 @@ def _tensorrt_llm(reading: Reading) -> OomMessage:
 def _ollama(reading: Reading) -> OomMessage:
     text = reading.after(200)
     return OomMessage(
-        "ollama", "", reading.position, tried=size_found(r"system memory \(" + SIZE, text),
-        free=size_found(r"than is available \(" + SIZE, text), text=text, memory="host",
-    )  # fmt: skip
+        "ollama",
+        "",
+        reading.position,
+        tried=size_found(r"system memory \(" + SIZE, text),
+        free=size_found(r"than is available \(" + SIZE, text),
+        text=text,
+        memory="host",
+    )
 
 
 def _mlx(reading: Reading) -> OomMessage:
     text = reading.after(300)
     return OomMessage(
-        "MLX", "", reading.position, tried=size_found(r"allocate " + SIZE, text),
-        allowed=size_found(r"maximum allowed buffer size of " + SIZE, text), text=text, memory="unified",
-    )  # fmt: skip
+        "MLX",
+        "",
+        reading.position,
+        tried=size_found(r"allocate " + SIZE, text),
+        allowed=size_found(r"maximum allowed buffer size of " + SIZE, text),
+        text=text,
+        memory="unified",
+    )
 
 
 def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
@@ -96,13 +116,21 @@ def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
 
     The back end prints its size in MiB with two decimals, what asked for it the same in bytes.
     """
+    is_near = first.program == second.program == "llama.cpp" and second.position - first.position < _NEAR
+    if is_near and second.is_vague and not first.is_vague:
+        return first
     same = first.tried is not None and second.tried is not None and abs(first.tried - second.tried) < _ROUNDED
-    if not (first.program == second.program == "llama.cpp" and same and second.position - first.position < _NEAR):
+    if not (is_near and same):
         return None
     whole = first if second.device == "" else second
     memory = first.memory if first.memory != "device" else second.memory
     return OomMessage(
-        "llama.cpp", whole.device, first.position, second.tried, text=flat(f"{first.text} {second.text}"), memory=memory
+        "llama.cpp",
+        whole.device,
+        first.position,
+        second.tried,
+        text=f"[{memory}] {first.text} {second.text}",
+        memory=memory,
     )
 
 
@@ -112,7 +140,8 @@ _NEAR: Final = 2000
 WORDINGS: Final = (
     Wording(
         "llama_cpp",
-        r"(?:cudaMalloc|hipMalloc|musaMalloc) failed: out of memory|failed to allocate (?:\S{1,60} )?buffer of size [0-9]"
+        r"(?:cudaMalloc|hipMalloc|musaMalloc) failed: out of memory"
+        r"|failed to allocate (?:\S{1,60} )?buffer of size [0-9]"
         r"|ggml_vulkan: Device memory allocation of size [0-9]",
         _llama_cpp,
     ),
@@ -124,9 +153,13 @@ WORDINGS: Final = (
         _vllm,
     ),
     Wording("sglang", r"Not enough memory\. Please try to increase --mem-fraction-static", _sglang),
-    Wording("tensorrt_llm", r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory", _tensorrt_llm),
+    Wording(
+        "tensorrt_llm", r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory", _tensorrt_llm
+    ),
     Wording("ollama", r"model requires more system memory \(", _ollama),
     Wording(
-        "mlx", r"\[metal::malloc\] (?:Attempting to allocate [0-9]|Resource limit)|\[malloc\] Unable to allocate [0-9]", _mlx
+        "mlx",
+        r"\[metal::malloc\] (?:Attempting to allocate [0-9]|Resource limit)|\[malloc\] Unable to allocate [0-9]",
+        _mlx,
     ),
-)  # fmt: skip
+)

@@ -29,8 +29,8 @@ from vramwise.measure.messages.message import (
 
 _LOOKS_BACK: Final = 20_000
 _LESS: Final = (
-    "less in host memory: fewer copies of the checkpoint (safetensors, low_cpu_mem_usage), fewer DataLoader workers, no "
-    "offload to the CPU"
+    "less on the host: fewer copies of the checkpoint (safetensors, low_cpu_mem_usage), fewer DataLoader workers, less "
+    "offloading"
 )
 _LIMIT: Final = "a larger limit (docker --memory, resources.limits.memory, Slurm's --mem), or a machine with more RAM"
 _CHANGES: Final = ((_LESS, "some speed"), (_LIMIT, "more memory for the job"))
@@ -39,11 +39,19 @@ _CHANGES: Final = ((_LESS, "some speed"), (_LIMIT, "more memory for the job"))
 def _numpy(reading: Reading) -> OomMessage:
     text = reading.after(200)
     return OomMessage(
-        "NumPy", "CPU", reading.position, tried=size_found(r"Unable to allocate " + SIZE, text), text=text, memory="host",
+        "NumPy",
+        "CPU",
+        reading.position,
+        tried=size_found(r"Unable to allocate " + SIZE, text),
+        text=text,
+        memory="host",
         cause="the host had no memory for one array: the machine's is in use, or a limit ends below it (container, "
         "ulimit -v, Slurm's --mem)",
-        changes=(("the array in pieces, in fewer bits, or as a memory map (np.memmap)", "some speed"), (_LIMIT, "more memory")),
-    )  # fmt: skip
+        changes=(
+            ("the array in pieces, in fewer bits, or as a memory map (np.memmap)", "some speed"),
+            (_LIMIT, "more memory"),
+        ),
+    )
 
 
 def pinned(reading: Reading) -> OomMessage:
@@ -56,26 +64,44 @@ def pinned(reading: Reading) -> OomMessage:
     goes_on = "; llama.cpp goes on with pageable memory" if program == "llama.cpp" else ""
     off = "GGML_CUDA_NO_PINNED=1" if program == "llama.cpp" else "pin_memory=False"
     return OomMessage(
-        program, "", reading.position, None if program == "TensorFlow" else tried, text=line[:300], memory="pinned host",
+        program,
+        "",
+        reading.position,
+        None if program == "TensorFlow" else tried,
+        text=line[:300],
+        memory="pinned host",
         cause="the driver could not pin host memory: the machine has too little free, or a limit is reached (WSL, "
         f"ulimit -l, container){goes_on}",
-        changes=((f"no pinned memory ({off}), or less of it", "slower copies"), (f"ulimit -l unlimited; {_LIMIT}", "none")),
+        changes=(
+            (f"no pinned memory ({off}), or less of it", "slower copies"),
+            (f"ulimit -l unlimited; {_LIMIT}", "none"),
+        ),
         is_vague=True,
-    )  # fmt: skip
+    )
 
 
 def _shared(reading: Reading) -> OomMessage:
     text = reading.around(200, 400)
     return OomMessage(
-        "NCCL" if "nccl" in text.lower() else "DataLoader", "", reading.position,
-        whole_found(r"\(size ([0-9]{1,18})\)", text), text=reading.after(300), memory="shared",
-        cause="/dev/shm is full, through which processes hand tensors to one another; in Docker it has 64 MiB unless told "
-        "otherwise",
+        "NCCL" if "nccl" in text.lower() else "DataLoader",
+        "",
+        reading.position,
+        whole_found(r"\(size ([0-9]{1,18})\)", text),
+        text=reading.after(300),
+        memory="shared",
+        cause="/dev/shm is full, through which processes hand tensors to one another; Docker gives it 64 MiB unless "
+        "told otherwise",
         changes=(
-            ("docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir with medium Memory on /dev/shm", "none"),
-            ("fewer DataLoader workers (num_workers), or torch.multiprocessing.set_sharing_strategy('file_system')", "some speed"),
+            (
+                "docker run --shm-size=8g or --ipc=host; in Kubernetes an emptyDir with medium Memory on /dev/shm",
+                "none",
+            ),
+            (
+                "fewer DataLoader workers (num_workers), or torch.multiprocessing.set_sharing_strategy('file_system')",
+                "some speed",
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _killed_by_kernel(reading: Reading) -> OomMessage:
@@ -86,42 +112,63 @@ def _killed_by_kernel(reading: Reading) -> OomMessage:
     ended = f"process {who.group(1)} ({who.group(2)})" if who else "a process"
     whose = "its container's or job's limit is reached" if in_group else "the machine has no memory left"
     return OomMessage(
-        "Linux", "", reading.position, text=line[:400], memory="host",
+        "Linux",
+        "",
+        reading.position,
+        text=line[:400],
+        memory="host",
         held=((ended, sum(sizes)),) if sizes else (),
-        cause=f"the kernel killed {ended}: {whose}. This is host memory, not the GPU's", changes=_CHANGES,
-    )  # fmt: skip
+        cause=f"the kernel killed {ended}: {whose}. This is host memory, not the GPU's",
+        changes=_CHANGES,
+    )
 
 
 def _killed_in_container(reading: Reading) -> OomMessage:
     return OomMessage(
-        "container", "", reading.position, text=reading.around(200, 200), memory="host",
+        "container",
+        "",
+        reading.position,
+        text=reading.around(200, 200),
+        memory="host",
         cause="the kernel killed the program at the memory limit of its container or job: host memory, not the GPU's",
         changes=_CHANGES[::-1],
-    )  # fmt: skip
+    )
 
 
 def _killed(reading: Reading) -> OomMessage:
     before = reading.text[max(0, reading.position - _LOOKS_BACK) : reading.position]
     used = last_size_found(r"CPU Virtual Memory: {1,4}used = " + SIZE, before)
     return OomMessage(
-        "process", "", reading.position, text=reading.line[:300], memory="host",
+        "process",
+        "",
+        reading.position,
+        text=reading.line[:300],
+        memory="host",
+        is_probable=True,
         held=(("host, before the end", used),) if used is not None else (),
-        cause="a process was killed (signal 9), which is what the kernel does when host memory runs out; the log does not "
-        "say by whom: dmesg does (Out of memory: Killed process)",
-        changes=_CHANGES, is_vague=True,
-    )  # fmt: skip
+        cause="a process was killed (signal 9), which is what the kernel does when host memory runs out; the log does "
+        "not say by whom: dmesg does (Out of memory: Killed process)",
+        changes=_CHANGES,
+        is_vague=True,
+    )
 
 
 def _dispatched(reading: Reading) -> OomMessage:
     return OomMessage(
-        "transformers", "", reading.position, text=reading.after(300),
-        cause="the quantized model does not fit into what device_map may use of the cards (max_memory, and what is free), "
+        "transformers",
+        "",
+        reading.position,
+        text=reading.after(300),
+        cause="the quantized model does not fit into what device_map may use of the cards (max_memory, what is free), "
         "so that some of it would lie on the CPU, where it cannot be quantized",
         changes=(
-            ("end the other programs on the card, more cards, or a smaller format (4-bit instead of 8-bit)", "some quality"),
+            (
+                "end the other programs on the card, more cards, or a smaller format (4-bit instead of 8-bit)",
+                "some quality",
+            ),
             ("llm_int8_enable_fp32_cpu_offload=True: what does not fit stays on the CPU in 32 bit", "much slower"),
         ),
-    )  # fmt: skip
+    )
 
 
 WORDINGS: Final = (Wording("numpy", r"Unable to allocate [0-9.]{1,20} [KMGT]iB for an array", _numpy),)

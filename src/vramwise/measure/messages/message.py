@@ -19,7 +19,7 @@ class OomMessage:
 
     `memory`: which memory had no room (device, host, pinned host, shared, unified), None where that is not said.
     `held`: what held it, by name. `cause` and `changes` (what, cost) where the wording alone tells them. `is_vague`:
-    another message of the same text says more.
+    another message of the same text says more. `is_probable`: it tells of an end and not of its reason.
     """
 
     program: str
@@ -40,6 +40,7 @@ class OomMessage:
     cause: str = ""
     changes: tuple[tuple[str, str], ...] = ()
     is_vague: bool = False
+    is_probable: bool = False
 
     @property
     def unallocated(self) -> int | None:
@@ -57,7 +58,7 @@ class OomMessage:
 
     @property
     def outside(self) -> int | None:
-        """Total − free − this process: what others hold. Its own CUDA context is in it where only torch's part is known."""
+        """Total − free − this process: what others hold; with its own CUDA context where only torch's part is known."""
         own = self.process if self.process is not None else self.reserved
         if self.total is None or self.free is None or own is None:
             return None
@@ -95,7 +96,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A way to say that memory ran out: its sign, a regular expression without groups of its own, and how it is read."""
+    """A way to say that memory ran out: its sign (a regular expression without groups), and how it is read."""
 
     name: str
     sign: str

@@ -45,10 +45,21 @@ def _device(reading: Reading) -> OomMessage:
     if process is None:
         process, others = _seen_from_a_container(others, reserved, total)
     return OomMessage(
-        "torch", f"{'GPU' if who == 'CUDA' else who} {card.group(1) if card else ''}".strip(), reading.position, tried,
-        total, free, allocated, reserved, process, others, size_found(SIZE + r" allocated in private pools", flat),
-        size_found(SIZE + r" allowed;", flat), flat[:900], is_vague=tried is None,
-    )  # fmt: skip
+        "torch",
+        f"{'GPU' if who == 'CUDA' else who} {card.group(1) if card else ''}".strip(),
+        reading.position,
+        tried,
+        total,
+        free,
+        allocated,
+        reserved,
+        process,
+        others,
+        size_found(SIZE + r" allocated in private pools", flat),
+        size_found(SIZE + r" allowed;", flat),
+        flat[:900],
+        is_vague=tried is None,
+    )
 
 
 def _reserved(flat: str, allocated: int | None) -> int | None:
@@ -90,34 +101,51 @@ def _mps(flat: str, position: int) -> OomMessage:
         elif (other or 0) > (own or 0):
             cause += ", most of it outside torch's allocator (temporaries of MPSGraph, such as attention scores)"
     return OomMessage(
-        "torch", "MPS", position, tried, allocated=own, allowed=allowed, text=flat[:400], memory="unified",
-        held=tuple((name, size) for name, size in held if size is not None), cause=cause or "the limit of MPS is reached",
+        "torch",
+        "MPS",
+        position,
+        tried,
+        allocated=own,
+        allowed=allowed,
+        text=flat[:400],
+        memory="unified",
+        held=tuple((name, size) for name, size in held if size is not None),
+        cause=cause or "the limit of MPS is reached",
         changes=(
             ("a smaller batch, shorter texts or smaller images", "some speed"),
             ("PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0: no limit (1.7 of what macOS recommends)", "macOS may swap or stop"),
         ),
         is_vague=tried is None and own is None,
-    )  # fmt: skip
+    )
 
 
 def _cpu(reading: Reading) -> OomMessage:
     flat = reading.after(300)
     tried = size_found(r"tried to allocate " + SIZE, flat)
     return OomMessage(
-        "torch", "CPU", reading.position, tried=tried, text=flat, memory="host",
+        "torch",
+        "CPU",
+        reading.position,
+        tried=tried,
+        text=flat,
+        memory="host",
         cause="the host had no memory for one tensor: the machine's is in use, or a limit ends below it (container, "
         "ulimit -v, Slurm's --mem)",
         changes=(
-            ("less at once on the host: a smaller batch, weights in 16 bit, fewer copies of the checkpoint", "some speed"),
+            (
+                "less at once on the host: a smaller batch, weights in 16 bit, fewer copies of the checkpoint",
+                "some speed",
+            ),
             ("a larger limit of the container or job, or swap", "slower where it swaps"),
         ),
-    )  # fmt: skip
+    )
 
 
 WORDINGS: Final = (
     Wording(
-        "torch", r"(?:CUDA|HIP|XPU|MPS backend|NPU|MUSA|MLU) out of memory(?! occurred when)\W|Tried to allocate (?=[0-9])",
+        "torch",
+        r"(?:CUDA|HIP|XPU|MPS backend|NPU|MUSA|MLU) out of memory(?! occurred when)\W|Tried to allocate (?=[0-9])",
         _device,
     ),
     Wording("torch_cpu", r"you tried to allocate [0-9]{1,20} bytes", _cpu),
-)  # fmt: skip
+)
