@@ -27,6 +27,7 @@ from vramwise.measure.messages.message import (
 )
 
 _CARD_OF_BUFFER: Final = re.compile(r"\b(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|HIP)([0-9]{1,3})\b|on device ([0-9]{1,3}):")
+_OF_GGML: Final = "llama.cpp"  # title of its record; ollama and others print through the same back ends
 _LOOKS_BACK: Final = 20_000
 _NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
 
@@ -44,7 +45,7 @@ def _llama_cpp(reading: Reading) -> OomMessage:
     elif re.search(r"\w_Host buffer", line):
         memory, device = "pinned host", ""
     return OomMessage(
-        "llama.cpp", device, reading.position, tried, text=f"[{memory}] {line} {reading.around(0, 600)}", memory=memory
+        _OF_GGML, device, reading.position, tried, text=f"[{memory}] {line} {reading.around(0, 600)}", memory=memory
     )
 
 
@@ -116,7 +117,7 @@ def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
 
     The back end prints its size in MiB with two decimals, what asked for it the same in bytes.
     """
-    is_near = first.program == second.program == "llama.cpp" and second.position - first.position < _NEAR
+    is_near = first.program == second.program == _OF_GGML and second.position - first.position < _NEAR
     if is_near and second.is_vague and not first.is_vague:
         return first
     same = first.tried is not None and second.tried is not None and abs(first.tried - second.tried) < _ROUNDED
@@ -125,7 +126,7 @@ def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
     whole = first if second.device == "" else second
     memory = first.memory if first.memory != "device" else second.memory
     return OomMessage(
-        "llama.cpp",
+        _OF_GGML,
         whole.device,
         first.position,
         second.tried,

@@ -60,9 +60,10 @@ def pinned(reading: Reading) -> OomMessage:
     tried = size_found(r"failed to allocate " + SIZE, line) or whole_found(
         r"(?:memory of size: |failed to alloc )([0-9]{1,18})", line
     )
-    program = "llama.cpp" if "ggml" in line else "TensorFlow" if "tensorflow" in line else "CUDA"
-    goes_on = "; llama.cpp goes on with pageable memory" if program == "llama.cpp" else ""
-    off = "GGML_CUDA_NO_PINNED=1" if program == "llama.cpp" else "pin_memory=False"
+    is_ggml = "ggml" in line
+    program = "llama.cpp" if is_ggml else "TensorFlow" if "tensorflow" in line else "CUDA"
+    goes_on = "; llama.cpp goes on with pageable memory" if is_ggml else ""
+    off = "GGML_CUDA_NO_PINNED=1" if is_ggml else "pin_memory=False"
     return OomMessage(
         program,
         "",
