@@ -130,13 +130,14 @@ def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
         whole.device,
         first.position,
         second.tried,
-        text=f"[{memory}] {first.text} {second.text}",
+        text=f"[{memory}] {first.text} {second.text}"[:_LONGEST_KEPT],
         memory=memory,
     )
 
 
 _ROUNDED: Final = bytes_of("0.01", "MiB")
 _NEAR: Final = 2000
+_LONGEST_KEPT: Final = 4000
 
 WORDINGS: Final = (
     Wording(
