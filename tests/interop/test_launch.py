@@ -102,6 +102,46 @@ def test_a_command_line_becomes_a_scenario(line, engine, model, expected):
     assert {key: settings.get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--limit-mm-per-prompt.video 0", {"limit_mm_per_prompt": {"video": 0}}),
+        (
+            "--limit-mm-per-prompt.image=2 --limit_mm_per_prompt.video 0",
+            {"limit_mm_per_prompt": {"image": 2, "video": 0}},
+        ),
+        (
+            "--limit-mm-per-prompt.image.count 3 --limit-mm-per-prompt.image.width 512",
+            {"limit_mm_per_prompt": {"image": 3}},
+        ),
+        ("""--limit-mm-per-prompt '{"image": {"width": 512}}'""", {"limit_mm_per_prompt": {"image": 999}}),
+        ("--compilation-config.level 3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
+        ("--compilation-config.cudagraph_capture_sizes+ 1,2 -tp 2", {"cudagraph_capture_sizes": None}),
+        ("-cc.cudagraph_capture_sizes=[1,2,4] -cc.mode 3", {"cudagraph_capture_sizes": [1, 2, 4]}),
+        ("-O3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
+        ("-O.level=3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
+        ("-O 0 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": True}),
+        ("-O=0", {"enforce_eager": True}),
+        ("""-O '{"cudagraph_capture_sizes": [8]}'""", {"cudagraph_capture_sizes": [8]}),
+        (
+            "--speculative-config.method ngram --speculative-config.num_speculative_tokens 4",
+            {"speculative": {"method": "ngram", "num_tokens": 4}},
+        ),
+    ],
+)
+def test_parts_of_vllms_json_flags_come_together(flags, expected):
+    """vllm/utils/argparse_utils.py: dotted parts become one JSON, `-O3` is a level of its own."""
+    launch = read(f"vllm serve {LLAMA} {flags}")
+    assert launch.scenario["model"] == LLAMA
+    assert {key: launch.scenario["serve"].get(key) for key in expected} == expected
+    assert not [note for note in launch.notes if "unknown" in note or "belong to no flag" in note]
+
+
+def test_a_json_flag_nested_beyond_measure_is_one_line():
+    with pytest.raises(UsageError, match="nested too deeply"):
+        read(f"vllm serve {LLAMA} --compilation-config{'.a' * 3000} 1")
+
+
 def test_devices_of_llama_cpp_are_counted():
     split = read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2 -mg 1 -sm row").scenario
     assert (split["num_gpus"], split["serve"]["tensor_split"]) == (4, [3.0, 1.0, 0.0, 2.0])

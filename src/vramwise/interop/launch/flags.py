@@ -18,8 +18,12 @@ from functools import cache
 
 from vramwise.engines import ENGINES, engine_named
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.values import is_number
+from vramwise.interop.launch.values import is_number, json_or_text
 from vramwise.tables import table
+
+
+_DEEPEST = 20
+"""Dots of one flag: no configuration of an engine nests as deep."""
 
 
 @dataclass(slots=True)
@@ -38,8 +42,13 @@ def flags_of(engine: str) -> Mapping[str, str]:
 
 
 def cut(engine: str, words: Sequence[str]) -> Words:
-    """Sort the words of a command line. Raises UsageError for a known flag without its value."""
+    """Sort the words of a command line. Raises UsageError for a known flag without its value.
+
+    `--flag.key value` is part of the flag's JSON; its parts come together as one, after what was given whole (vLLM 0.9
+    to 0.33 utils/argparse_utils.py, which tells JSON, sizes such as 80g and text apart in that order).
+    """
     found = Words()
+    parts: dict[str, dict[str, object]] = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -53,14 +62,31 @@ def cut(engine: str, words: Sequence[str]) -> Words:
             if not equals and rest and not rest[0].startswith("-"):
                 rest.pop(0)  # whatever it means, the word after it is most likely its value
             continue
-        key = name.partition(".")[2] if "." in name else ""
         values = [value] if equals else list(_values(takes, rest, flag))
-        if key:
-            values = [json.dumps({key: values[0] if values else "true"})]
-        elif takes == "0" and not equals:
+        if "." in name:
+            _put(parts.setdefault(flag, {}), name, values[0])
+            continue
+        if takes == "0" and not equals:
             values = ["false" if flag != _dashed(name) else "true"]
         found.given.setdefault(flag, []).extend(values)
+    for flag, table in parts.items():
+        found.given.setdefault(flag, []).append(json.dumps(table))
     return found
+
+
+def _put(table: dict[str, object], name: str, text: str) -> None:
+    """The value of `--flag.a.b` into the table of the flag; `--flag.a+` adds to a list. Raises UsageError."""
+    keys = name.removesuffix("+").split(".")[1:]
+    if len(keys) > _DEEPEST:
+        raise UsageError(f"{clipped(name)}: nested too deeply")
+    for key in keys[:-1]:
+        inner = table.get(key)
+        if not isinstance(inner, dict):
+            inner = table[key] = {}
+        table = inner
+    value: object = [*text.split(",")] if name.endswith("+") else json_or_text(text)
+    before = table.get(keys[-1])
+    table[keys[-1]] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
 def known(engine: str, name: str) -> tuple[str | None, str]:

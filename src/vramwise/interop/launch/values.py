@@ -104,6 +104,14 @@ def table(text: str) -> dict[str, object]:
     return value
 
 
+def json_or_text(text: str) -> object:
+    """What a word is as JSON, else as a size (80g), else the text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return whole(text) if _NUMBER.fullmatch(text) else text
+
+
 def whole_in(table: Mapping[str, object], key: str, default: int = 1) -> int:
     """The whole number of a table that was read already; `default` where it has none."""
     value = table.get(key)

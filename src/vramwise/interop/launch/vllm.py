@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import (
     Launch,
@@ -18,6 +21,13 @@ from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 
+_COMPILATION = ("--compilation-config", "-cc", "-O")
+_LEVEL = "--optimization-level"
+_ITEMS = 999
+"""Items of a kind that may come where only their sizes are said (config/multimodal.py BaseDummyOptions)."""
+
+_SIZED = "--limit-mm-per-prompt: sizes of its items are not counted, the largest that the model takes are"
+
 MEANINGS = {
     "--dtype": Meaning("dtype", word),
     "--max-model-len": Meaning("max_model_len", whole),
@@ -30,7 +40,7 @@ MEANINGS = {
     "--block-size": Meaning("block_size", whole),
     "--kv-cache-dtype": Meaning("kv_cache_dtype", word),
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
-    "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", table),
+    "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", lambda text: _counts(table(text))),
     "--language-model-only": Meaning("language_model_only", switch),
     "--moe-backend": Meaning("moe_backend", word),
     "--mamba-ssm-cache-dtype": Meaning("mamba_ssm_cache_dtype", word),
@@ -56,21 +66,21 @@ UNCOUNTED = {
     "--disable-sliding-window": "windowed layers keep their windows here",
     "--enable-dbo": "its second batch of activations",
     "--prefill-context-parallel-size": "it is taken as 1",
-    "--compilation-config": "of it only cudagraph_capture_sizes is read",
+    **dict.fromkeys(_COMPILATION, "of it only cudagraph_capture_sizes is read"),
     "--max-cudagraph-capture-size": "the default graph sizes are used",
 }
 CAPTURED = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
 _READ_APART = frozenset({
     "--model", "--quantization", "-q", "--enable-lora", "--max-loras", "--max-lora-rank", "--speculative-config", "-sc",
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
-    "--calculate-kv-scales", "--config", *CAPTURED,
+    "--calculate-kv-scales", "--config", _LEVEL, *CAPTURED,
 })  # fmt: skip
 _DEFAULT_LORA_RANK = 16
 
 
 def read(start: Start) -> Launch:
     """The scenario of a vLLM command line."""
-    words = words_for("vllm", start)
+    words = words_for("vllm", replace(start, words=_spelled(start.words)))
     settings: dict[str, object] = {"engine": "vllm", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
@@ -79,13 +89,15 @@ def read(start: Start) -> Launch:
     for name, key in SWITCHES.items():
         if start.environment.get(name) in ("0", "1"):
             settings[key] = start.environment[name] == "1"
-    notes: list[str] = []
+    notes = [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
     _quantization(words, settings, notes)
     _adapters(words, settings)
     speculative = _speculative(words)
     if speculative:
         settings["speculative"] = speculative
     _captured(words, settings)
+    if words.given.get(_LEVEL, [""])[-1] == "0" and settings.get("use_v1", True):
+        settings["enforce_eager"] = True  # config/vllm.py OPTIMIZATION_LEVEL_00; before 0.12 the same by mode 0
     settings |= stages_of(start, "VLLM_PP_LAYER_PARTITION")
     loose = list(words.loose)
     model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose else None)
@@ -94,6 +106,22 @@ def read(start: Start) -> Launch:
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
     return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
+
+
+def _spelled(words: Sequence[str]) -> tuple[str, ...]:
+    """`-O3`, `-O=3` and `-O 3` as --optimization-level; `-O.mode=3` and `-O {…}` are the older compilation config."""
+    found = list(words)
+    for place, one in enumerate(found):
+        if one.startswith("-O") and one[2:3] not in ("", ".", "{") and one != "-O=":
+            found[place] = f"{_LEVEL}={one[2:].removeprefix('=')}"
+        elif one == "-O" and found[place + 1 : place + 2] and found[place + 1] in ("0", "1", "2", "3"):
+            found[place] = _LEVEL
+    return tuple(found)
+
+
+def _counts(limits: Mapping[str, object]) -> dict[str, object]:
+    """Items of each kind in a prompt; `{"count": 2, "width": 512}` states their size too."""
+    return {kind: one.get("count", _ITEMS) if isinstance(one, Mapping) else one for kind, one in limits.items()}
 
 
 _DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "custom_class")
@@ -113,7 +141,7 @@ def _quantization(words: Words, settings: dict[str, object], notes: list[str]) -
 
 def _captured(words: Words, settings: dict[str, object]) -> None:
     sizes = whole_numbers(words, CAPTURED)
-    for text in words.given.get("--compilation-config", ()):
+    for text in (text for flag in _COMPILATION for text in words.given.get(flag, ()) if text.lstrip().startswith("{")):
         stated = (table(text) or {}).get("cudagraph_capture_sizes")
         sizes = sizes or ([size for size in stated if type(size) is int] if isinstance(stated, list) else [])
     if sizes:
