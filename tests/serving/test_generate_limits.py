@@ -31,7 +31,8 @@ SETTINGS = {
     "new_tokens": one(1, 2, 100, 2000),
     "attention": one("sdpa", "eager", "flash"),
     "quantization": one("awq", "bitsandbytes-nf4", "gptq"),
-    "cache_implementation": one("static", "quantized"),
+    "cache_implementation": one("static", "quantized", "none"),
+    "prompt_logits": one(True, False),
     "num_beams": one(1, 4),
     "engine_version": one("4.40.0", "4.46.0", "5.23.0"),
 }

@@ -58,7 +58,7 @@ class Command:
     """Module of interop/launch."""
     program: str = ""
     trains: tuple[str, ...] = ()
-    """First words of the program with which it trains; none: it does nothing else."""
+    """First words of the program with which it trains, or does what else its reader knows; none: it only trains."""
     module: str = ""
     """Beginning of what `python -m` runs instead."""
     example: str = ""

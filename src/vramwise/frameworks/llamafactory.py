@@ -32,14 +32,16 @@ DEFAULTS = (
             "LLaMA-Factory 0.9.5 hparams/model_args.py: disable_gradient_checkpointing False"),
 )  # fmt: skip
 
+_RUNS = ("train", "sft", "dpo", "rm", "chat", "api", "webchat", "export")  # launcher.py; v1: sft, dpo, rm
+
 RECORD = Framework(
     name="llamafactory",
     title="LLaMA-Factory",
     package="llamafactory",
     newest="0.9.5",
     commands=(
-        Command("llamafactory", "llamafactory-cli", ("train", "sft", "dpo", "rm"), example="llamafactory-cli train"),
-        Command("llamafactory", "lmf", ("train", "sft", "dpo", "rm")),
+        Command("llamafactory", "llamafactory-cli", _RUNS, example="llamafactory-cli train"),
+        Command("llamafactory", "lmf", _RUNS),
     ),
     image="hiyouga/llamafactory:latest",  # README.md, docker/docker-cuda
     defaults=DEFAULTS,

@@ -26,12 +26,15 @@ class Checked:
     notes: tuple[str, ...] = ()
 
 
-def checked(table: TaskSettings, num_gpus: int | None) -> Checked:
-    """What a table and the number of GPUs (None: not given) come to. Raises ScenarioError for a contradiction."""
+def checked(table: TaskSettings, num_gpus: int | None, *, on_cpu: bool = False) -> Checked:
+    """What a table and the number of GPUs (None: not given) come to; `on_cpu`: it can be without any.
+
+    Raises ScenarioError for a contradiction.
+    """
     if isinstance(table, TrainSettings):
         return _checked_train(table, num_gpus)
     if isinstance(table, ServeSettings):
-        return _checked_serve(table, num_gpus)
+        return _checked_serve(table, num_gpus, on_cpu=on_cpu)
     _check_some_gpu(num_gpus)
     return Checked(table, num_gpus)
 
@@ -105,21 +108,21 @@ def _with_rollout(train: TrainSettings) -> TrainSettings:
     return train.replace(extra_models=(*train.extra_models, "rollout"))
 
 
-def _checked_serve(serve: ServeSettings, num_gpus: int | None) -> Checked:
+def _checked_serve(serve: ServeSettings, num_gpus: int | None, *, on_cpu: bool) -> Checked:
     engine = engine_named(serve.engine)
     said_anyway = ("quantization",) if engine.reads_gguf and serve.quantization == "gguf" else ()
     notes = check_owners(serve, "serve", but=said_anyway)
     if serve.gguf_quant is not None and not engine.reads_gguf and serve.quantization != "gguf":
         needed = f"needs quantization gguf with the engine {serve.engine}"
         raise ScenarioError("serve.gguf_quant", f"{needed}; llama.cpp and ollama read GGUF as it is: set engine")
-    if not engine.runs_on_cpu:
+    if not (engine.runs_on_cpu or on_cpu):
         _check_some_gpu(num_gpus)
     return _split(Checked(serve, num_gpus, notes), "serve", SERVE_SPLITS)
 
 
 def _check_some_gpu(num_gpus: int | None) -> None:
     if num_gpus == 0:
-        raise ScenarioError("num_gpus", "0 means CPU only, which is estimated for the engine llama.cpp alone")
+        raise ScenarioError("num_gpus", "0 means CPU only, which is estimated for the engine llama.cpp and for loading")
 
 
 def _split(found: Checked, table: str, keys: tuple[str, ...]) -> Checked:

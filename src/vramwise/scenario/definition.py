@@ -63,7 +63,7 @@ class Scenario(Settings):
         SizeOrShare(help="what must stay free: a size, or a share such as 10%", optional=True), None
     )
     driver: str | None = text("version of the GPU's driver, where known")
-    num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp)", 1, minimum=0)
+    num_gpus: int = whole("GPUs in all; 0 is CPU only (llama.cpp, load)", 1, minimum=0)
     gpus_per_node: int = whole("GPUs in a node", 8)
     network_gbit_s: int | None = whole("network of a whole node in Gbit/s, for step times")
     train: TrainSettings = TrainSettings()
@@ -86,7 +86,8 @@ class Scenario(Settings):
             self.gpu_total_bytes,
             self.gpus,
         )
-        found = checked(self.settings, cards.num_gpus)
+        of_weights = self.task == "load" and "engine" not in self.serve.explicit
+        found = checked(self.settings, cards.num_gpus, on_cpu=of_weights)
         said = {
             "gpu": cards.gpu,
             "gpus": cards.gpus,

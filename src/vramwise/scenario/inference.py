@@ -226,6 +226,7 @@ class GenerateSettings(Settings):
     kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS)
     num_beams: int = whole("beams of beam search", 1)
     cache_implementation: str = choice("how generate keeps keys and values", names.CACHE_IMPLEMENTATIONS)
+    prompt_logits: bool | None = switch("the prompt is scored: every token gets its logits, and nothing is generated")
     image_size: str | None = text("image and video pipelines: pixels of what is made, WIDTHxHEIGHT")
     num_frames: int | None = whole("video pipelines: frames of what is made")
     vae_tiling: bool | None = switch("image and video pipelines: the VAE decodes tile by tile")

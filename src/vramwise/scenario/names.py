@@ -229,7 +229,7 @@ SERVE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {
     "int8-w8a8": "w8a8",
 }
 OFFLOADS: Final = ("none", "model", "sequential", "group")
-CACHE_IMPLEMENTATIONS: Final = ("dynamic", "static", "quantized")
+CACHE_IMPLEMENTATIONS: Final = ("dynamic", "static", "quantized", "none")
 RECURRENT_STATE_DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 KV_CACHE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4")
 LLAMA_CPP_CACHE_TYPES: Final = (

@@ -20,7 +20,8 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     """Weights as the engine of `serve` holds them (plain transformers when none is named), and the process around.
 
     `weights` is what `torch.cuda.memory_allocated` shows after loading; `total_needed` and `nvidia_smi` add the
-    CUDA context. Nothing of the loading itself (staging copies) is counted.
+    CUDA context. Nothing of the loading itself (staging copies) is counted. With num_gpus 0 the weights lie in the
+    host's memory (`host_memory`), and there is no card to hold them against.
     """
     named = "engine" in scenario.serve.explicit
     held_by = scenario.serve if named else scenario.serve.replace(engine=PLAIN)
@@ -32,14 +33,14 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     warnings = rules.check(scenario, model, gpu) if named else ()
     storage = rules.weights.storage(model, held_by, gpu)
     weights = rules.weights.weights(model, held_by, storage, gpu)
-    context = context_node(gpu)
-    moment = Phase("load", Node.group("load", (weights, context)))
+    on_host = scenario.num_gpus == 0
+    moment = Phase("load", Node.group("load", (weights,) if on_host else (weights, context_node(gpu))))
     held, total = interval(weights), interval(moment.components)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
         "weights": held,
         "total_needed": total,
-        "nvidia_smi": total,
+        **({"host_memory": held} if on_host else {"nvidia_smi": total}),
     }
     capacity = capacity_of(scenario, gpu)
     verdict = None

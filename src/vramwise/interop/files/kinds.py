@@ -155,7 +155,7 @@ KINDS: tuple[Kind, ...] = (
          "--deepspeed={}", with_cloud=("--cloud",)),
     Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
-         "--deepspeed={}"),
+         "--deepspeed={}", stages.of_llamafactory),
     Kind("llamafactory-v1", "a configuration of LLaMA-Factory's second version",  # ff6d4d12e src/llamafactory/v1
          _is_llamafactory_v1, ("USE_V1=1", "llamafactory-cli", "STAGE", "{}"), (), "--model={}",
          program=stages.of_llamafactory_v1),

@@ -40,6 +40,28 @@ def of_trl(given: Given, words: Words) -> Filled:
     return _with(words, "STAGE", stage), f"taken as trl {stage} by {why}"
 
 
+_OF_CHATS = frozenset({
+    "model_name_or_path", "adapter_name_or_path", "adapter_folder", "template", "finetuning_type", "trust_remote_code",
+    "cache_dir", "flash_attn", "rope_scaling", "use_kv_cache", "quantization_bit", "quantization_method",
+    "quantization_type", "double_quantization", "default_system", "enable_thinking", "do_sample", "temperature",
+    "top_p", "top_k", "num_beams", "max_length", "max_new_tokens", "repetition_penalty", "length_penalty",
+})  # fmt: skip
+
+
+def of_llamafactory(given: Given, words: Words) -> Filled:
+    """0.9.5 examples/: `export` alone asks for `export_dir`; a chat's file names an engine or nothing to train with."""
+    table = given.table
+    if words[:1] != ("llamafactory-cli",) or table.get("do_train"):
+        return words, ""
+    if table.get("export_dir"):
+        return _with(words, "train", "export"), "taken as llamafactory-cli export by export_dir"
+    if table.get("infer_backend"):
+        return _with(words, "train", "chat"), "taken as llamafactory-cli chat by infer_backend"
+    if all(key in _OF_CHATS or str(key).startswith(("vllm_", "sglang_", "infer_")) for key in table):
+        return _with(words, "train", "chat"), "taken as llamafactory-cli chat: it names nothing to train with"
+    return words, ""
+
+
 def of_llamafactory_v1(given: Given, words: Words) -> Filled:
     """The command says what is trained; of the file only its name and the settings of preferences do."""
     parts = given.name.lower().replace("-", "_").replace(".", "_").split("_")
@@ -93,8 +115,13 @@ def _torchtune(given: Given) -> str:
         value = table.get(name)
         return str(value.get("_component_", "")) if isinstance(value, Mapping) else ""
 
+    other = _torchtune_without_training(table)
+    if other:
+        return other
     where = "single_device" if "single_device" in given.name else "distributed"
     has_lora = "lora" in component("model")
+    if "orchestration" in table:
+        return "dev/async_grpo_full_finetune_distributed"
     if "teacher_checkpointer" in table:
         return f"knowledge_distillation_{where}"
     if "DPO" in component("loss"):
@@ -106,6 +133,19 @@ def _torchtune(given: Given) -> str:
     if "quantizer" in table and "qat" in component("quantizer").lower():
         return f"qat_{'lora_finetune_' if has_lora else ''}{where}"
     return f"{'lora' if has_lora else 'full'}_finetune_{where}"
+
+
+def _torchtune_without_training(table: Mapping[str, object]) -> str:
+    """Recipes that need neither an optimizer nor data: told by what they ask for instead; "" for training."""
+    if any(key in table for key in ("optimizer", "loss", "dataset", "epochs")):
+        return ""
+    if "tasks" in table:
+        return "eleuther_eval"
+    if "prompt" in table or "max_new_tokens" in table:
+        if "tensor_parallel_plan" in table:
+            return "dev/generate_v2_distributed"
+        return "generate" if "enable_kv_cache" in table or "quantizer" in table else "dev/generate_v2"
+    return "quantize" if isinstance(table.get("quantizer"), Mapping) else ""
 
 
 def _litgpt(table: Mapping[str, object]) -> str:

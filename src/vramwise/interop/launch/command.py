@@ -222,6 +222,24 @@ def launched(engine: str, scenario: dict[str, object], notes: Sequence[str], opt
     return Launch(engine, scenario, tuple(notes), options.understood(), options.passed_over())
 
 
+def launched_by(
+    engine: str, scenario: dict[str, object], options: Options, read: Sequence[str], notes: Sequence[str]
+) -> Launch:
+    """What the options `read` come to, where a training program does something else; the others mean nothing there."""
+    taken = frozenset(read)
+    understood = tuple(options.shown[name] for name in options.values if name in taken)
+    passed = tuple(options.shown[name] for name in options.values if name not in taken)
+    said = list(notes)
+    if passed:
+        more = f" and {len(passed) - _LISTED} more" if len(passed) > _LISTED else ""
+        named = ", ".join(clipped(name, 80) for name in passed[:_LISTED])
+        said.append(f"no effect on the memory counted here: {named}{more}")
+    if options.unknown:
+        named = ", ".join(clipped(name, 80) for name in options.unknown)
+        said.append(f"unknown to {options.title}, left out: {named}")
+    return Launch(engine, scenario, tuple(said), understood, passed)
+
+
 def settings_of(words: Words, meanings: Mapping[str, Meaning]) -> dict[str, object]:
     """The flags that set a key of the scenario. Raises UsageError that names the flag."""
     found: dict[str, object] = {}

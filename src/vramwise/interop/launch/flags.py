@@ -21,7 +21,6 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.values import is_number, json_or_text
 from vramwise.tables import table
 
-
 _DEEPEST = 20
 """Dots of one flag: no configuration of an engine nests as deep."""
 
@@ -69,24 +68,24 @@ def cut(engine: str, words: Sequence[str]) -> Words:
         if takes == "0" and not equals:
             values = ["false" if flag != _dashed(name) else "true"]
         found.given.setdefault(flag, []).extend(values)
-    for flag, table in parts.items():
-        found.given.setdefault(flag, []).append(json.dumps(table))
+    for flag, inner in parts.items():
+        found.given.setdefault(flag, []).append(json.dumps(inner))
     return found
 
 
-def _put(table: dict[str, object], name: str, text: str) -> None:
+def _put(tree: dict[str, object], name: str, text: str) -> None:
     """The value of `--flag.a.b` into the table of the flag; `--flag.a+` adds to a list. Raises UsageError."""
     keys = name.removesuffix("+").split(".")[1:]
     if len(keys) > _DEEPEST:
         raise UsageError(f"{clipped(name)}: nested too deeply")
     for key in keys[:-1]:
-        inner = table.get(key)
+        inner = tree.get(key)
         if not isinstance(inner, dict):
-            inner = table[key] = {}
-        table = inner
+            inner = tree[key] = {}
+        tree = inner
     value: object = [*text.split(",")] if name.endswith("+") else json_or_text(text)
-    before = table.get(keys[-1])
-    table[keys[-1]] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
+    before = tree.get(keys[-1])
+    tree[keys[-1]] = [*before, *value] if isinstance(before, list) and isinstance(value, list) else value
 
 
 def known(engine: str, name: str) -> tuple[str | None, str]:

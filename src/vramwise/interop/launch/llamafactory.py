@@ -1,4 +1,4 @@
-"""`llamafactory-cli train FILE [key=value …]`: LLaMA-Factory's configuration or flags, with its own defaults.
+"""`llamafactory-cli train|chat|api|webchat|export FILE [key=value …]`: LLaMA-Factory's configuration or flags.
 
 Read in LLaMA-Factory 0.9.5: hparams/*.py, model/adapter.py (what trains becomes fp32 but under ZeRO-3 and pure_bf16),
 launcher.py (as many processes as GPUs, or NPROC_PER_NODE).
@@ -11,6 +11,7 @@ from vramwise.interop.launch import llamafactory_v1
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.llamafactory_inference import other_than_training, untrained_note
 from vramwise.interop.launch.model_facts import config_of, last_layers
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
@@ -34,6 +35,9 @@ def read(start: Start) -> Launch:
     for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
         options.loose.remove(file)
         options.read_table(file_table(file))
+    other = other_than_training(start, options)
+    if other is not None:
+        return other
     launcher = launcher_of(start) if start.is_script else by_environment(start)
     sharding = sharding_of(options, launcher)
     model = one_model("LLaMA-Factory", options.first("model_name_or_path"), "model_name_or_path")
@@ -56,7 +60,7 @@ def read(start: Start) -> Launch:
         notes += said
     notes += _precision(options, train, sharding, model)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
+    told = (*untrained_note(options), *notes, *sharding.notes, *options.notes(), *launcher.said())
     return launched("llamafactory", scenario, told, options)
 
 

@@ -14,10 +14,14 @@ from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.llamafactory import read_overrides
 from vramwise.interop.launch.model_facts import model_type
+from vramwise.interop.launch.omegaconf import filled_in
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import is_no
+from vramwise.interop.launch.torchtune_inference import RECIPES as OTHERS
+from vramwise.interop.launch.torchtune_inference import other_than_training
 from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.models.type_facts import fact_value
+from vramwise.sources import is_elsewhere, model_elsewhere
 from vramwise.tables import table
 
 _RECIPES = ("full_finetune", "lora_finetune", "full_dpo", "lora_dpo", "knowledge_distillation", "qat",
@@ -35,7 +39,7 @@ _OPTION = "torchtune"
 
 
 def read(start: Start) -> Launch:
-    """The scenario of a torchtune command. Raises UsageError for a recipe that does not train, or SourceError."""
+    """The scenario of a torchtune command. Raises UsageError for a recipe that is not known, or SourceError."""
     words = list(start.words[1:])
     recipe, place = _recipe(words)
     options = Options((_OPTION,), _OPTION)
@@ -51,10 +55,12 @@ def read(start: Start) -> Launch:
     options.unknown = [name for name in options.unknown if name != "--config"]
     if named is None:
         raise UsageError("tune run: expected --config NAME or a file")
-    options.read_table({key: value for key, value in _config(named).items() if key not in taken_away})
-    folder = options.first("checkpointer.checkpoint_dir")
-    model = one_model(_OPTION, folder.rstrip("/").removesuffix("/original") if folder else None,
-                      "checkpointer.checkpoint_dir=FOLDER")  # fmt: skip
+    config = filled_in(_config(named) | options.values, start.environment)
+    options.read_table({key: value for key, value in config.items() if key not in taken_away})
+    model, said = _model(options)
+    other = other_than_training(recipe, options, model, said)
+    if other is not None:
+        return other
     each, nodes = torchrun_gpus(tuple(words[:place]), start.environment)
     launcher = Launcher(1, 1) if recipe.endswith("single_device") else Launcher(each * nodes or None, each or None)
     train: dict[str, object] = {"framework": _OPTION, **options.settings()}
@@ -65,7 +71,12 @@ def read(start: Start) -> Launch:
     }
     if options.is_on("enable_activation_offloading"):
         train["offload_activations"] = "cpu"
-    notes = _optimizer(options, train) + _adapters(options, recipe, model, train) + _recipes_own(recipe, options, train)
+    notes = (
+        said
+        + _optimizer(options, train)
+        + _adapters(options, recipe, model, train)
+        + _recipes_own(recipe, options, train)
+    )
     if not recipe.endswith("single_device"):
         train |= {"fsdp": "full-shard", "fsdp_version": 2}
         if options.is_on("fsdp_cpu_offload", "fsdp.cpu_offload"):
@@ -86,7 +97,7 @@ def shipped() -> dict[str, dict[str, str]]:
 def _recipe(words: list[str]) -> tuple[str, int]:
     for place, word in enumerate(words):
         name = Path(word).name.removesuffix(".py")
-        if name.startswith(_RECIPES):
+        if name.startswith((*_RECIPES, *OTHERS)):
             return name, place
     raise UsageError(f"tune run: expected a recipe such as lora_finetune_single_device ({', '.join(_RECIPES)})")
 
@@ -101,6 +112,34 @@ def _config(name: str) -> dict[str, object]:
         close = ", ".join(nearest(name, shipped())) or "a file"
         raise SourceError(f"torchtune's configuration {clipped(name)} is not known here: did you mean {close}?")
     return dict(flattened(file_table(name)))
+
+
+def _model(options: Options) -> tuple[str, list[str]]:
+    """The model of the checkpoint's folder; where that says nothing known here, the one that its builder makes."""
+    folder = options.first("checkpointer.checkpoint_dir")
+    path = folder.rstrip("/").removesuffix("/original") if folder else None
+    built = _by_builder().get(_builder(options.first("model._component_", "policy_model._component_") or ""))
+    if built is None or (path is not None and (not is_elsewhere(path) or model_elsewhere(path) is not None)):
+        return one_model(_OPTION, path, "checkpointer.checkpoint_dir=FOLDER"), []
+    where = f"{clipped(path, 80)} is not on this machine" if path else "no checkpoint_dir"
+    return built, [f"{where}: the model is the one that its builder makes, {built}"]
+
+
+def _builder(component: str) -> str:
+    """A builder without the adapters that it adds: `llama3_1.lora_llama3_1_8b` is `llama3_1.llama3_1_8b`."""
+    package, _, name = component.removeprefix("torchtune.models.").rpartition(".")
+    return f"{package}.{name.removeprefix('q').removeprefix('lora_') if 'lora_' in name[:6] else name}"
+
+
+@cache
+def _by_builder() -> dict[str, str]:
+    """The models that torchtune's own configurations load into each builder, the first of several."""
+    found: dict[str, str] = {}
+    for row in shipped().values():
+        component, folder = row.get("model._component_"), row.get("checkpointer.checkpoint_dir")
+        if component and folder:
+            found.setdefault(_builder(component), folder)
+    return found
 
 
 def _optimizer(options: Options, train: dict[str, object]) -> list[str]:

@@ -140,6 +140,7 @@ def _length_note(model: Model, plan: Plan) -> str:
     """Where prompt and new tokens need more positions than the model has; "" where they do not."""
     longest = model_length(model)
     asked = plan.new if model.head == "seq2seq-lm" else plan.prompt + plan.new  # an encoder's positions are its own
+    asked -= plan.new if plan.scored else 0
     if asked <= longest:
         return ""
     return f"prompt_tokens and new_tokens, {asked:,} in all, are beyond the model's own {longest:,} positions"
@@ -166,6 +167,7 @@ def resolve(given: GenerateSettings, model: Model) -> tuple[GenerateSettings, Pl
         batch=given.batch_size, prompt=prompt, new=new, attention=given.attention, beams=given.num_beams,
         storage=storage,
         version=version_of(version), cache_bytes_per_element=max(1, bits // 8), cache=kind, cache_bits=bits,
+        scored=bool(given.prompt_logits),
     )  # fmt: skip
     return settings, plan
 

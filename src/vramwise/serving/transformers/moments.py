@@ -19,6 +19,7 @@ from vramwise.units import GIB, MIB
 
 LAST_LOGITS_ONLY = (4, 45)  # generation/utils.py: num_logits_to_keep=1 for the prefill since 4.45
 LATENT_CACHE = (5,)  # modeling_deepseek_v3.py: earlier versions cache whole heads
+SCORED_BYTES = 8  # logits in fp32 and their log-softmax (loss/loss_utils.py ForCausalLMLoss, lm_eval's huggingface.py)
 DEQUANTIZED_COPIES = 2  # keys and values of a layer unpacked, and joined with the newest
 BLOCK_REMAINDER = MIB  # a cached tensor keeps up to this much of the block it was given (allocator)
 
@@ -40,6 +41,7 @@ class Plan:
     cache_bytes_per_element: int
     cache: str
     cache_bits: int
+    scored: bool = False
 
     @property
     def rows(self) -> int:
@@ -53,6 +55,8 @@ def _cached_tokens(model: Model, plan: Plan, prompt: int, new: int) -> int:
 
 def _cache_bytes(model: Model, plan: Plan, prompt: int, new: int) -> int:
     """Keys, values and states of all layers; `new` is 1 right after the prefill."""
+    if plan.cache == "none":
+        return 0
     shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
     tokens, source = _cached_tokens(model, plan, prompt, new), source_tokens(model, prompt)
     size = plan.storage.bytes_per_element
@@ -73,7 +77,7 @@ def _cache_bytes(model: Model, plan: Plan, prompt: int, new: int) -> int:
 def _largest_layer_cache(model: Model, plan: Plan, tokens: int) -> int:
     shapes = dynamic_cache(model, whole_heads=plan.version < LATENT_CACHE)
     widest = max((shape.elements_per_token for shape in shapes if not shape.of_source), default=0)
-    if plan.cache == "static":
+    if plan.cache in ("static", "none"):
         return 0
     if plan.cache == "quantized":
         return DEQUANTIZED_COPIES * widest * tokens * plan.rows * plan.storage.bytes_per_element
@@ -106,16 +110,31 @@ def _decode_scores(model: Model, plan: Plan) -> int:
 def _logits_bytes(model: Model, plan: Plan, tokens: int) -> int:
     """Logits that the head makes, with the fp32 copy that sampling works on."""
     rows = plan.rows  # beams are expanded before the prefill (generation/utils.py _expand_inputs_for_generation)
+    if plan.scored:
+        return rows * tokens * model.logit_width * SCORED_BYTES
     kept = 1 if plan.version >= LAST_LOGITS_ONLY else tokens
     compute = plan.storage.bytes_per_element
     return rows * kept * model.logit_width * (compute + 4)
 
 
+def _logits_in_dtype(model: Model, plan: Plan, tokens: int) -> int:
+    """Logits that are scored may be held as the head made them too, by whoever asked for them."""
+    return plan.rows * tokens * model.logit_width * plan.storage.bytes_per_element if plan.scored else 0
+
+
 def moments_of(model: Model, plan: Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
-    """Load, prefill, the head's logits after it, and the fullest token of those that follow."""
-    tokens = (_moment("decode", model, plan, weights, context, token, 1) for token in _fullest_tokens(plan))
+    """Load, prefill, the head's logits after it, and the fullest token of those that follow.
+
+    Without a cache every token passes again with all before it. A prompt that is scored is followed by nothing.
+    """
+    load = _loading(model, plan, weights, context)
+    if plan.scored:
+        return load, _moment("scoring", model, plan, weights, context, 1, plan.prompt)
+    again = 0 if plan.cache != "none" or model.head == "seq2seq-lm" else plan.prompt
+    passing = ((token, 1 + (again and again + token - 2)) for token in _fullest_tokens(plan))
+    tokens = (_moment("decode", model, plan, weights, context, token, more) for token, more in passing)
     return (
-        _loading(model, plan, weights, context),
+        load,
         _moment("prefill", model, plan, weights, context, 1, plan.prompt),
         max(tokens, key=lambda moment: moment.bytes),
     )
@@ -132,11 +151,12 @@ def _moment(name: str, model: Model, plan: Plan, weights: Node, context: Node, n
     layer = transient_bytes(model, plan, tokens)
     logits = _logits_bytes(model, plan, tokens)
     cached = _cached_tokens(model, plan, plan.prompt, new)
-    growth = 0 if name == "prefill" else _largest_layer_cache(model, plan, cached)
+    growth = 0 if name != "decode" else _largest_layer_cache(model, plan, cached)
     parts = [weights, cache]
     if logits > layer + growth:
         parts.append(Node(
-            "logits", logits, "derived", formula="rows × kept tokens × vocabulary × (dtype + fp32)",
+            "logits", logits, "derived", logits, logits + _logits_in_dtype(model, plan, tokens),
+            formula=f"rows × kept tokens × vocabulary × {'2 × fp32' if plan.scored else '(dtype + fp32)'}",
             inputs={"vocabulary": model.logit_width}, source="transformers generation/utils.py",
         ))  # fmt: skip
     else:
