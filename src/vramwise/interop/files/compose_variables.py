@@ -31,9 +31,14 @@ def variables_in(path: str) -> dict[str, str]:
     if not is_there(path):
         return {}
     try:
-        lines = read_text_file(path).splitlines()[:_MOST_LINES]
+        return variables_of(read_text_file(path))
     except VramwiseError:
         return {}
+
+
+def variables_of(text: str) -> dict[str, str]:
+    """The `NAME=value` lines of a text."""
+    lines = text.splitlines()[:_MOST_LINES]
     matches = (_LINE.fullmatch(line) for line in lines if not line.lstrip().startswith("#"))
     return {match[1]: _value(match[2]) for match in matches if match}
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from vramwise.interop.files import stages
+from vramwise.interop.files.environment import is_of_variables
 from vramwise.interop.files.given import Given, read_given
+from vramwise.interop.files.systemd import is_unit
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -140,6 +142,8 @@ DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 SKY = Kind("sky", "a task of SkyPilot")
 LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
+SYSTEMD = Kind("systemd", "a unit of systemd")
+VARIABLES = Kind("variables", "a file of variables")
 SCRIPT = Kind("script", "a script")
 COMMAND = Kind("command", "a command line")
 PYTHON = Kind("python", "a Python script")
@@ -229,6 +233,10 @@ def kind_of(given: Given) -> Kind | None:
         return PYTHON
     if given.suffix in _SCRIPTS or given.text.startswith("#!"):
         return SCRIPT
+    if is_unit(given.text):
+        return SYSTEMD
+    if is_of_variables(given):
+        return VARIABLES
     is_modelfile = re.search(r"(?mi)^[ \t]*FROM[ \t]+\S", given.text) and "modelfile" in given.name.lower()
     if is_modelfile:
         return MODELFILE

@@ -41,6 +41,8 @@ _STARTING = frozenset(
         "script",
         "command",
         "modelfile",
+        "systemd",
+        "variables",
         "python",
         "notebook",
     }
@@ -117,8 +119,9 @@ def refused(path: str) -> UsageError:
 
 _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
-    "accelerate's, flags of vLLM or SGLang, a Compose file, a Kubernetes manifest, values of the vLLM production "
-    "stack, a task of SkyPilot, llama-swap's models, a script, a command line, a notebook or a Modelfile"
+    "accelerate's, flags of vLLM or SGLang, a Compose file, a Kubernetes manifest, values of the vLLM "
+    "production stack, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command line, "
+    "a notebook or a Modelfile"
 )
 
 
@@ -310,6 +313,14 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.modelfile import modelfile_programs
 
         return modelfile_programs(given)
+    if kind is kinds.SYSTEMD:
+        from vramwise.interop.files.systemd import unit_programs
+
+        return unit_programs(given.text, Path(given.path).stem)
+    if kind is kinds.VARIABLES:
+        from vramwise.interop.files.environment import variable_programs
+
+        return variable_programs(given)
     if kind is kinds.PYTHON:
         return script_models(given) if is_serve_script(given) else registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs

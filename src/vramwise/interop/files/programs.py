@@ -12,6 +12,8 @@ from vramwise.interop.launch import names_a_program
 from vramwise.records import record
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
+_PULL = re.compile(r"/api/pull(?:[/?\s]|$)")
+_PULLED = re.compile(r'"(?:name|model)"\s*:\s*"([\w.:/@-]{1,200})"')
 _WITH_TEXT = re.compile(r"-[a-z]*c")
 OF_THE_SHELL = frozenset(
     {
@@ -77,7 +79,7 @@ def programs_in_words(
                 return programs_in_text(words[rest + 1], environment, name, before=words[:place])
             if rest is not None and files and words[rest] in files:
                 return programs_in_text(files[words[rest]], environment, name, before=words[:place])
-    found = (*(f"{key}={value}" for key, value in environment.items()), *words)
+    found = (*(f"{key}={value}" for key, value in environment.items()), *(_pulled(words) or words))
     return [Program(name, found)] if names_a_program(found) else []
 
 
@@ -95,12 +97,25 @@ def programs_in_text(
             continue
         if command.words[:1] and command.words[0] in OF_THE_SHELL:
             continue
+        pulled = _pulled(command.words)
+        if pulled:
+            variables = (f"{key}={value}" for key, value in exported.items())
+            found.append(Program(name, (*variables, *pulled), _notes(command, script.undecided, text)))
+            continue
         words = (*(f"{key}={value}" for key, value in exported.items()), *before, *command.words)
         if names_a_program(command.words) or (before and names_a_program((*before, *command.words))):
             found.append(Program(name, words, _notes(command, script.undecided, text)))
         if len(found) >= MOST_PROGRAMS:
             break
     return [replace(one, name=name if not index else f"{name}-{index + 1}") for index, one in enumerate(found)]
+
+
+def _pulled(words: Sequence[str]) -> tuple[str, ...]:
+    """`curl …/api/pull -d '{"name": "llama3.1:8b"}'` as `ollama pull` (ollama docs/api.md: model, before 0.5 name)."""
+    if not any(_PULL.search(word) for word in words):
+        return ()
+    named = next((match for word in words if (match := _PULLED.search(word))), None)
+    return () if named is None else ("ollama", "pull", named.group(1))
 
 
 def _inner_text(command: ShellCommand) -> str | None:

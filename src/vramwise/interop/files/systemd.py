@@ -1,0 +1,74 @@
+"""Units of systemd: the commands of `ExecStart=` with the variables of `Environment=`. Nothing is run.
+
+Read in systemd 258 man/systemd.syntax.xml (continued lines, comments within them), systemd.service.xml (prefixes of
+commands, an empty `ExecStart=` forgets those before it) and systemd.exec.xml (Environment=, EnvironmentFile=).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import replace
+
+from vramwise.errors import clipped
+from vramwise.interop.files.programs import Program, programs_in_text
+
+_SECTION = re.compile(r"(?m)^[ \t]*\[Service\][ \t]*\r?$")
+_STARTS = re.compile(r"(?m)^[ \t]*ExecStart[ \t]*=")
+_PREFIXES = "@-:+!|"
+_MOST_LINES = 10_000
+
+
+def is_unit(text: str) -> bool:
+    """Whether a text is a unit that starts something."""
+    return _SECTION.search(text) is not None and _STARTS.search(text) is not None
+
+
+def unit_programs(text: str, name: str) -> list[Program]:
+    """The known programs that a unit starts; what its EnvironmentFile sets is not looked at, and said."""
+    commands: list[str] = []
+    environment: dict[str, str] = {}
+    files: list[str] = []
+    for key, value in _settings(text):
+        if key == "ExecStart":
+            commands = [*commands, value.lstrip(_PREFIXES)] if value else []
+        elif key == "Environment":
+            environment = environment | dict(_assignments(value)) if value else {}
+        elif key == "EnvironmentFile" and value:
+            files.append(value.removeprefix("-"))
+    found = programs_in_text("\n".join(commands), environment, name)
+    if not files:
+        return found
+    note = f"EnvironmentFile is not read: {', '.join(clipped(one, 80) for one in files[:8])} may set more"
+    return [replace(one, notes=(*one.notes, note)) for one in found]
+
+
+def _settings(text: str) -> Iterator[tuple[str, str]]:
+    """`Key=value` of the section [Service], continued lines joined."""
+    inside, joined = False, ""
+    for line in text.splitlines()[:_MOST_LINES]:
+        bare = line.strip()
+        if bare.startswith(("#", ";")):
+            continue
+        if bare.endswith("\\"):
+            joined += bare[:-1] + " "
+            continue
+        whole, joined = joined + bare, ""
+        if whole.startswith("["):
+            inside = whole == "[Service]"
+        elif inside and "=" in whole:
+            key, _, value = whole.partition("=")
+            yield key.strip(), value.strip()
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str]]:
+    """`A=1 "B=two words" 'C=3'`."""
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    for word in words:
+        name, sign, value = word.partition("=")
+        if sign and name.isidentifier():
+            yield name, value
