@@ -142,6 +142,20 @@ def test_a_json_flag_nested_beyond_measure_is_one_line():
         read(f"vllm serve {LLAMA} --compilation-config{'.a' * 3000} 1")
 
 
+@pytest.mark.parametrize("tag", ["server", "full", "light-b5000", "server-b5000"])
+def test_llama_cpps_image_without_a_backend_runs_on_the_cpu(tag):
+    """docs/docker.md: only the images that name CUDA, ROCm, Vulkan, MUSA or SYCL have a GPU's backend."""
+    launch = read(f"docker run ghcr.io/ggml-org/llama.cpp:{tag} -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99")
+    assert launch.scenario["num_gpus"] == 0
+    assert any("runs on the CPU" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize("tag", ["server-cuda", "server-vulkan-b5000", "full-rocm", "server-intel", "light-musa"])
+def test_llama_cpps_other_images_run_on_a_gpu(tag):
+    launch = read(f"docker run --gpus all ghcr.io/ggml-org/llama.cpp:{tag} -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99")
+    assert "num_gpus" not in launch.scenario
+
+
 def test_devices_of_llama_cpp_are_counted():
     split = read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2 -mg 1 -sm row").scenario
     assert (split["num_gpus"], split["serve"]["tensor_split"]) == (4, [3.0, 1.0, 0.0, 2.0])

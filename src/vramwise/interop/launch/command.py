@@ -72,6 +72,8 @@ class Start:
     program: str = ""
     before: tuple[str, ...] = ()
     is_script: bool = False
+    image: str = ""
+    """The container's image, where one was named."""
 
 
 def names_a_program(words: Sequence[str]) -> bool:
@@ -133,7 +135,7 @@ def _start(words: Sequence[str]) -> Start | None:
         rest = tuple(words[index + 1 :])
         image = next(((match, name) for pattern, name in _IMAGES if (match := pattern.search(word))), None)
         if image is not None:
-            return Start(image[1], image[0].group(1), _after_subcommand(_inside(rest)), environment)
+            return Start(image[1], image[0].group(1), _after_subcommand(_inside(rest)), environment, image=word)
         program = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
             return Start(_MODULES[rest[1]], None, rest[2:], environment)

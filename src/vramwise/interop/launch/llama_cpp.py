@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from vramwise.errors import clipped
 from vramwise.files import is_there
 from vramwise.interop.launch.adapters import RANK_ASSUMED
@@ -83,6 +85,8 @@ UNCOUNTED = {
     "-ncffn": "MLPs that it keeps on the host are charged to the GPU here",
     "--n-cpu-ffn": "MLPs that it keeps on the host are charged to the GPU here",
 }
+# docs/docker.md: full, light and server without a backend's name behind it are built for the CPU alone
+_ON_CPU = re.compile(r"llama\.cpp:(?:full|light|server)(?:-b\d+)?$")
 _CHAT_PROGRAMS = frozenset({"", "llama-server", "server", "llama-cli"})  # "": in a container
 _MOST_LAYERS = 100_000
 
@@ -116,6 +120,9 @@ def read(start: Start) -> Launch:
     devices = _devices(words)
     if devices is not None:
         scenario["num_gpus"] = devices
+    on_cpu = _ON_CPU.search(start.image) is not None
+    if on_cpu:
+        scenario["num_gpus"] = 0
     _beside(words, settings)
     adapters = [name for flag in _ADAPTERS for text in words.given.get(flag, ()) for name in text.split(",") if name]
     if adapters:
@@ -127,6 +134,9 @@ def read(start: Start) -> Launch:
     if mix is not None and near is not None:
         notes = (*notes, f"{clipped(mix)} is a mix of its maker's own: --gguf-quant {near} before -- answers with the "
                          "weights of the nearest of llama.cpp's own, the file on disk with its own")  # fmt: skip
+    if on_cpu:
+        backends = "those for a GPU are server-cuda, -rocm, -vulkan, -musa and -intel"
+        notes = (*notes, f"the image {clipped(start.image)} runs on the CPU: {backends}")
     if adapters:
         notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
     return Launch("llama.cpp", scenario, notes, understood_of(words, read_flags))

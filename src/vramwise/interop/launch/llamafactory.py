@@ -12,7 +12,7 @@ from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.llamafactory_inference import other_than_training, untrained_note
-from vramwise.interop.launch.model_facts import config_of, last_layers
+from vramwise.interop.launch.model_facts import known_config, last_layers
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
@@ -82,6 +82,8 @@ def _optimizer(options: Options) -> str:
 
 def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     method = options.first("finetuning_type") or "lora"
+    if method == "oft":
+        raise UsageError("finetuning_type oft: orthogonal adapters are not described here; lora, freeze and full are")
     if method not in _METHODS:
         raise UsageError(f'finetuning_type: expected {", ".join(_METHODS)}, got "{clipped(method)}"')
     if method == "full":
@@ -107,7 +109,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
 
 def _layers(options: Options, model: str) -> list[str]:
     asked = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
-    return last_layers(asked, options.several("freeze_trainable_modules"), config_of(model))
+    spread = options.is_on("use_llama_pro")
+    return last_layers(asked, options.several("freeze_trainable_modules"), known_config(model), spread=spread)
 
 
 def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
