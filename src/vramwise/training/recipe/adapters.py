@@ -137,6 +137,10 @@ def target_paths(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]
         why = of_experts(model, (targets,) if isinstance(targets, str) else targets)
         if why:
             raise ScenarioError("train.lora_targets", f"{why}; of linear layers it has {', '.join(known)}")
+        if any(map(is_expression, (targets,) if isinstance(targets, str) else targets)):
+            path = next((p.module for p in model.parameters if p.is_linear and p.layer is not None), "")
+            said = f'"{clipped(asked)}" matches no whole path; in transformers 5 they are such as {path}'
+            raise ScenarioError("train.lora_targets", said)
         close = ", ".join(nearest(asked, known) or known)
         raise ScenarioError(
             "train.lora_targets", f'no module of the model is called "{clipped(asked)}"; it has {close}'
