@@ -146,6 +146,10 @@ class CachingAllocator:
         while len(self._in_use_elsewhere) > left:
             self._join(self._in_use_elsewhere.popleft())
 
+    def forget_peak(self) -> None:
+        """The largest allocated bytes are counted anew (`torch.cuda.reset_peak_memory_stats`)."""
+        self.peak_allocated = self.allocated
+
     def empty_cache(self) -> None:
         """Give back every segment that is free as a whole (`torch.cuda.empty_cache`), after what `settle` returns."""
         self.settle()

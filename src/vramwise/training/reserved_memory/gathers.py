@@ -275,7 +275,7 @@ class Fsdp1(_Sharded):
             memory.drop_all(original)
             memory.some(0 if self.weights_away else sum(unit.shards))
             memory.drop(flat)
-        memory.peak_allocated = memory.allocated
+        memory.forget_peak()
         return True
 
     def _quantized(self, unit: Unit) -> list[Held]:

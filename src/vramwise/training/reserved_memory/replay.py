@@ -24,7 +24,7 @@ from functools import lru_cache
 
 from vramwise.frameworks import framework_of
 from vramwise.models.allocator import NoRoomError
-from vramwise.models.autograd.size import evaluate
+from vramwise.models.autograd.size import Dim, axis, evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
@@ -36,7 +36,7 @@ from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import buffer_bytes, quantizer, stored, trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.lengths import read_by, step_axes
+from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
     autocasts,
     frozen_units_keep_inputs,
@@ -46,6 +46,7 @@ from vramwise.training.recipe.settings import (
 from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
+from vramwise.training.reserved_memory.traces import has_one_order
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
@@ -111,6 +112,10 @@ def replay(
     those of steps one after another, the last of them `sequence`. `lag`: of the card behind its host.
     """
     sizes = batch, sequence, accumulating, workspace_bytes
+    if has_one_order(train) and not lengths:
+        from vramwise.training.reserved_memory.in_order import replay_in_order
+
+        return replay_in_order(model, train, *sizes, capacity_bytes, placement)
     return _Replay(model, train, *sizes, capacity_bytes, lengths, placement, lag).run()
 
 
@@ -133,6 +138,7 @@ class _Replay:
     def __init__(
         self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
         capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement, lag: Lag = NO_LAG,
+        memory: Memory | None = None,
     ) -> None:  # fmt: skip
         self.placement = placement
         self.model, self.train = model, train
@@ -143,7 +149,7 @@ class _Replay:
         growing = (
             train.expandable_segments
         )  # give back what is free page by page, so that a card is full only by tensors
-        self.memory = memory = Memory(None if growing else capacity_bytes, expandable=growing)
+        self.memory = memory = memory or Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = _around(memory, model, train, placement, lag)
         self.named: list[Held] = []  # by the loop's variable: the logits of the pass before
@@ -168,9 +174,16 @@ class _Replay:
 
     def _of_length(self, sequence: int) -> None:
         self.axes = step_axes(self.model, self.train, self.batch, sequence)
+        read = "source" if "source" in self.axes else "sequence"
         self.inputs_bytes = tuple(
-            ITEM_BYTES["int64"] * self.batch * n for n in (read_by(self.axes), self.axes["sequence"])
+            self._bytes(ITEM_BYTES["int64"] * axis("batch") * axis(name)) for name in (read, "sequence")
         )
+
+    def _bytes(self, size: Dim) -> int:
+        return int(evaluate(size, self.axes))
+
+    def _sizes(self, sizes: list[Dim]) -> list[int]:
+        return [self._bytes(size) for size in sizes]
 
     def _step(self, *, is_first: bool) -> None:
         accumulates = self.train.gradient_accumulation_steps > 1
@@ -219,12 +232,12 @@ class _Replay:
 
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
         """One batch; what came with it is left to a loop that names it until the next one is there."""
-        brought, masks = (int(evaluate(size, self.axes)) for size in (self.shape.brought, self.shape.masks))
+        brought, masks = self._bytes(self.shape.brought), self._bytes(self.shape.masks)
         given = self.memory.some(*self.inputs_bytes, brought)
         of_all_layers = self.memory.some(masks)
         added = accumulating and not self.around.is_sharded
         scripts = scripts_of(self.shape, self.model, self.train, added)
-        sizes = [int(evaluate(size, self.axes)) for size in scripts.sizes]
+        sizes = self._sizes(scripts.sizes)
         tables = self._forward(scripts.blocks, sizes)
         if is_first:
             self.memory.some(self.workspace)  # backward runs on a thread of its own, with a workspace of its own
@@ -318,7 +331,7 @@ class _Replay:
     def _outputs_in_fp32(self) -> list[Held]:
         if not framework_of(self.train).trainer or not autocasts(self.train):
             return []
-        return self.memory.some(int(evaluate(self.shape.outputs_upcast, self.axes)))
+        return self.memory.some(self._bytes(self.shape.outputs_upcast))
 
     def _backward(self, blocks: list[Script], tables: list[Table], sizes: list[int]) -> None:
         around, arriving, hooked = self.around, dict[str, Held](), list[Held]()

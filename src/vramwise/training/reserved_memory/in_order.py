@@ -1,0 +1,98 @@
+"""A replay by the order in which a step takes and frees blocks: recorded for one kind of step, played at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vramwise.models.allocator import NoRoomError
+from vramwise.models.autograd.size import Dim, Size
+from vramwise.models.model import Model
+from vramwise.training.activations.sizes import StepShape, step_shape
+from vramwise.training.layout.parallel import Placement
+from vramwise.training.memo import Memo
+from vramwise.training.recipe.lengths import step_axes
+from vramwise.training.reserved_memory.held import Held
+from vramwise.training.reserved_memory.play import Player
+from vramwise.training.reserved_memory.replay import STEPS, Replayed, Table, _Replay
+from vramwise.training.reserved_memory.scripts import RELEASED, Line
+from vramwise.training.reserved_memory.traces import Part, Recorder, Sized
+from vramwise.training.resolved import ResolvedTrain
+
+
+class _Recording(_Replay):
+    """A replay that allocates nothing and takes down what it would, each part when it is first asked for."""
+
+    def __init__(
+        self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+        placement: Placement,
+    ) -> None:  # fmt: skip
+        self.recorder = Recorder()
+        sizes = batch, sequence, accumulating, workspace_bytes
+        super().__init__(model, train, *sizes, None, (), placement, memory=self.recorder)
+        self.parts: list[Part] = []
+
+    def part(self, number: int) -> Part:
+        """What comes before the steps, then each step."""
+        while len(self.parts) <= number:
+            if self.parts:
+                self._step(is_first=len(self.parts) == 1)
+            else:
+                self._load()
+                self.recorder.some(self.workspace)
+            part = self.recorder.cut()
+            self.parts.append(self.parts[-1] if self.parts and part == self.parts[-1] else part)
+        return self.parts[number]
+
+    def _bytes(self, size: Dim) -> int:
+        return Sized(size, self.axes) if isinstance(size, Size) else size
+
+    def _sizes(self, sizes: list[Dim]) -> list[int]:
+        """Places of sizes in their place: `_play` needs no more."""
+        return [self.recorder.place(self._bytes(size)) for size in sizes]
+
+    def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
+        take, free = self.recorder.take_at, self.recorder.free
+        for place, size in lines:
+            if size == RELEASED:
+                held = table[place]
+                if held is not None:
+                    held.holders -= 1
+                    if not held.holders:
+                        free(held.block)
+            elif place not in given or table[place] is None:
+                table[place] = Held(take(sizes[size]))
+
+
+_recordings: Memo[tuple[StepShape, Model, ResolvedTrain, bool, int, Placement], _Recording] = Memo(16)
+
+
+def replay_in_order(
+    model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
+    capacity_bytes: int | None, placement: Placement,
+) -> Replayed:  # fmt: skip
+    """The first steps as they were recorded at any size at which a model runs the same operations."""
+    shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
+    axes = step_axes(model, train, batch, sequence)
+    key = shape, model, train, accumulating, workspace_bytes, placement
+    sizes = model, train, batch, sequence, accumulating, workspace_bytes, placement
+    recording = _recordings.get(key, lambda: _Recording(*sizes))
+    recording.part(1)
+    if not recording.recorder.holds_at(axes):
+        recording = _Recording(*sizes)
+        _recordings.put(key, recording)
+    player, wanted = Player(recording.recorder, axes, capacity_bytes), 0
+    try:
+        player.play(recording.part(0))
+        for step in range(1, STEPS + (1 if capacity_bytes is None else 2)):
+            if step > STEPS and not player.was_full:
+                break  # as on a card without limit
+            begun = player.state() if step == STEPS else None
+            player.peak_reserved = player.reserved
+            player.play(recording.part(step))
+            settled = begun is not None and player.was_full and player.state() == begun
+            if settled and recording.part(step + 1) is recording.part(step):
+                break  # another step is this one again
+    except NoRoomError as full:
+        wanted = full.wanted
+    reserved = player.reserved if wanted else player.peak_reserved
+    return Replayed(player.peak_allocated, reserved, wanted, player.was_full)

@@ -1,0 +1,133 @@
+"""In which order a step takes and frees blocks, without sizes: recorded once, played at every size.
+
+Who holds what, and until when, is the same for every micro-batch and every length for which a model runs the same
+operations; sizes alone differ. A replay on a recorder writes that order down, part by part; `play.py` evaluates its
+sizes at one micro-batch and length and goes through it. Where an order hangs on sizes none is recorded
+(`has_one_order`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from vramwise.models.allocator import Block
+from vramwise.models.autograd.size import Axes, Dim, Size, evaluate
+from vramwise.training.recipe.settings import frozen_units_keep_inputs
+from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.resolved import ResolvedTrain
+
+FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN = -1, -2, -3, -4
+"""What is done with a slot's block, where it is not taken; the last one is done with none."""
+
+
+def has_one_order(train: ResolvedTrain) -> bool:
+    """Whether no order hangs on sizes: DeepSpeed fills buckets by them, hooks of frozen units copy a block as large as
+    one that is there, and segments that grow are another allocator."""
+    return not train.zero_stage and not train.expandable_segments and not frozen_units_keep_inputs(train)
+
+
+@dataclass(slots=True)
+class Part:
+    """A piece of a trace: what is done, in order, and to which slot.
+
+    `orders`: the place of a block's size among those of the trace where it is taken, else what is done with it.
+    A slot has one block at a time and is taken again when that is gone.
+    """
+
+    orders: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+
+
+class Sized(int):
+    """Bytes that know the polynomial that they come from."""
+
+    size: Size
+
+    def __new__(cls, size: Size, axes: Mapping[str, int]) -> Sized:
+        made = super().__new__(cls, evaluate(size, axes))
+        made.size = size
+        return made
+
+
+class Recorder(Memory):
+    """Takes everything down and allocates nothing: a block's number is its slot.
+
+    `sizes`: the place of each with its stream; `nothing` and `something`: polynomials that were nothing, so that no
+    block was taken for them, and those that were not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Part()
+        self.sizes: dict[tuple[Dim, int], int] = {}
+        self.nothing: dict[Size, None] = {}
+        self.something: dict[Size, None] = {}
+        self._blocks: list[Block] = []
+        self._empty: list[Block] = []
+
+    @property
+    def num_slots(self) -> int:
+        return len(self._blocks)
+
+    def cut(self) -> Part:
+        """What was taken down since the last cut. The next part begins with the lowest slot that is empty: parts that
+        are done alike read alike."""
+        part, self.part = self.part, Part()
+        self._empty.sort(key=lambda block: -block.number)
+        return part
+
+    def place(self, size: int, stream: int = 0) -> int:
+        """The place of these bytes among the sizes."""
+        what: Dim = size.size if isinstance(size, Sized) else size
+        return self.sizes.setdefault((what, stream), len(self.sizes))
+
+    def take(self, size: int, stream: int = 0) -> Block:
+        return self.take_at(self.place(size, stream))
+
+    def take_at(self, place: int) -> Block:
+        """A block of the size at this place."""
+        if self._empty:
+            block = self._empty.pop()
+        else:
+            block = Block(0, len(self._blocks), [])
+            self._blocks.append(block)
+        self.part.orders.append(place)
+        self.part.slots.append(block.number)
+        block.used = True
+        return block
+
+    def some(self, *sizes: int, stream: int = 0) -> list[Held]:
+        for size in sizes:
+            if isinstance(size, Sized):
+                (self.something if size else self.nothing)[size.size] = None
+        return super().some(*sizes, stream=stream)
+
+    def free(self, block: Block) -> None:
+        assert block.used, "a block is given back once"
+        self._gone(block, FREED)
+
+    def free_later(self, block: Block) -> None:
+        super().free_later(block)
+        self._note(FREED_LATER, block.number)
+
+    def forget_peak(self) -> None:
+        self._note(PEAK_FORGOTTEN, 0)
+
+    def holds_at(self, axes: Axes) -> bool:
+        """Whether the same blocks are taken at this micro-batch and length."""
+        return not any(evaluate(size, axes) for size in self.nothing) and all(
+            evaluate(size, axes) for size in self.something
+        )
+
+    def _join(self, block: Block) -> None:
+        self._gone(block, JOINED)
+
+    def _gone(self, block: Block, order: int) -> None:
+        block.used = False
+        self._note(order, block.number)
+        self._empty.append(block)
+
+    def _note(self, order: int, slot: int) -> None:
+        self.part.orders.append(order)
+        self.part.slots.append(slot)
