@@ -15,7 +15,7 @@ from vramwise.training.reserved_memory.held import Held
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.replay import STEPS, Replayed, Table, _Replay
 from vramwise.training.reserved_memory.scripts import RELEASED, Line
-from vramwise.training.reserved_memory.traces import Part, Recorder, Sized
+from vramwise.training.reserved_memory.traces import FREED, Part, Recorder, Sized
 from vramwise.training.resolved import ResolvedTrain
 
 
@@ -51,19 +51,28 @@ class _Recording(_Replay):
         return [self.recorder.place(self._bytes(size)) for size in sizes]
 
     def _play(self, lines: list[Line], table: Table, sizes: list[int], given: Collection[int] = ()) -> None:
-        take, free = self.recorder.take_at, self.recorder.free
+        recorder = self.recorder
+        note_order, note_slot = recorder.part.orders.append, recorder.part.slots.append
+        empty, leave = recorder.empty, recorder.empty.append
         for place, size in lines:
             if size == RELEASED:
                 held = table[place]
                 if held is not None:
+                    assert held.holders > 0, "nobody lets go of a block twice"
                     held.holders -= 1
                     if not held.holders:
-                        free(held.block)
+                        block = held.block
+                        note_order(FREED)
+                        note_slot(block.number)
+                        leave(block)
             elif place not in given or table[place] is None:
-                table[place] = Held(take(sizes[size]))
+                block = empty.pop() if empty else recorder.further_slot()
+                note_order(sizes[size])
+                note_slot(block.number)
+                table[place] = Held(block)
 
 
-_recordings: Memo[tuple[StepShape, Model, ResolvedTrain, bool, int, Placement], _Recording] = Memo(16)
+_recordings: Memo[tuple[StepShape, Model, ResolvedTrain, bool, int, Placement], _Recording] = Memo(8)
 
 
 def replay_in_order(

@@ -54,7 +54,7 @@ class Recorder(Memory):
     """Takes everything down and allocates nothing: a block's number is its slot.
 
     `sizes`: the place of each with its stream; `nothing` and `something`: polynomials that were nothing, so that no
-    block was taken for them, and those that were not.
+    block was taken for them, and those that were not; `empty`: slots that nothing is in, the next one last.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Recorder(Memory):
         self.nothing: dict[Size, None] = {}
         self.something: dict[Size, None] = {}
         self._blocks: list[Block] = []
-        self._empty: list[Block] = []
+        self.empty: list[Block] = []
 
     @property
     def num_slots(self) -> int:
@@ -74,7 +74,7 @@ class Recorder(Memory):
         """What was taken down since the last cut. The next part begins with the lowest slot that is empty: parts that
         are done alike read alike."""
         part, self.part = self.part, Part()
-        self._empty.sort(key=lambda block: -block.number)
+        self.empty.sort(key=lambda block: -block.number)
         return part
 
     def place(self, size: int, stream: int = 0) -> int:
@@ -83,18 +83,15 @@ class Recorder(Memory):
         return self.sizes.setdefault((what, stream), len(self.sizes))
 
     def take(self, size: int, stream: int = 0) -> Block:
-        return self.take_at(self.place(size, stream))
+        block = self.empty.pop() if self.empty else self.further_slot()
+        self._note(self.place(size, stream), block.number)
+        return block
 
-    def take_at(self, place: int) -> Block:
-        """A block of the size at this place."""
-        if self._empty:
-            block = self._empty.pop()
-        else:
-            block = Block(0, len(self._blocks), [])
-            self._blocks.append(block)
-        self.part.orders.append(place)
-        self.part.slots.append(block.number)
+    def further_slot(self) -> Block:
+        """A slot that nothing was in so far."""
+        block = Block(0, len(self._blocks), [])
         block.used = True
+        self._blocks.append(block)
         return block
 
     def some(self, *sizes: int, stream: int = 0) -> list[Held]:
@@ -104,7 +101,6 @@ class Recorder(Memory):
         return super().some(*sizes, stream=stream)
 
     def free(self, block: Block) -> None:
-        assert block.used, "a block is given back once"
         self._gone(block, FREED)
 
     def free_later(self, block: Block) -> None:
@@ -124,9 +120,8 @@ class Recorder(Memory):
         self._gone(block, JOINED)
 
     def _gone(self, block: Block, order: int) -> None:
-        block.used = False
         self._note(order, block.number)
-        self._empty.append(block)
+        self.empty.append(block)
 
     def _note(self, order: int, slot: int) -> None:
         self.part.orders.append(order)
