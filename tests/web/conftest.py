@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -12,6 +13,7 @@ import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import pytest
 
 import vramwise.web
+from vramwise.cli.main import main
 from vramwise.errors import VramwiseError
 from vramwise.web.api import answer_text
 from vramwise.web.server.guards import HEADERS
@@ -165,6 +168,29 @@ def hundred() -> list[dict[str, Any]]:
     assert len(kinds) > 20
     assert len(models) > 60
     return chosen[:100]
+
+
+@pytest.fixture(scope="session")
+def told(hundred: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
+    """The exit code of `vramwise estimate --json` and what it prints, of each of the hundred; once for all workers."""
+    runs_alone = "PYTEST_XDIST_WORKER" not in os.environ
+    folder = tmp_path_factory.getbasetemp() if runs_alone else tmp_path_factory.getbasetemp().parent
+    with (folder / "told.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = folder / "told.json"
+        if not kept.exists():
+            kept.write_text(
+                json.dumps([_printed(scenario, folder / "hundredth.json") for scenario in hundred]), "utf-8"
+            )
+        return [(code, text) for code, text in json.loads(kept.read_text("utf-8"))]
+
+
+def _printed(scenario: dict[str, Any], file: Path) -> tuple[int, str]:
+    file.write_text(json.dumps(scenario), "utf-8")
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        code = main(["estimate", "--scenario", str(file), "--json"])
+    return code, out.getvalue()
 
 
 @pytest.fixture(scope="session")
