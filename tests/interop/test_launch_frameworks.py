@@ -87,7 +87,7 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
     zero = tmp_path / "zero.json"
     zero.write_text('{"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}')
     check(f"llamafactory-cli train {flags} --deepspeed {zero}", {"zero_stage": 2, "precision": "bf16-master"})
-    with pytest.raises(UsageError, match="finetuning_type: expected lora"):
+    with pytest.raises(UsageError, match="finetuning_type oft: orthogonal adapters"):
         read(f"llamafactory-cli train --model_name_or_path {LLAMA} --finetuning_type oft")
     with pytest.raises(SourceError):
         read(f"llamafactory-cli train {tmp_path}/none.yaml")
@@ -260,6 +260,8 @@ def test_torchtunes_configuration_may_be_a_file(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="did you mean llama3_1/8B_lora"):
         read("tune run lora_finetune_single_device --config llama3_1/8B_lora_single_devise")
     with pytest.raises(UsageError, match="expected a recipe"):
+        read("tune run convert --config generation")
+    with pytest.raises(SourceError, match="configuration generation is not known"):
         read("tune run generate --config generation")
 
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from vramwise.interop.files import stages
-from vramwise.interop.files.environment import is_of_variables
 from vramwise.interop.files.given import Given, read_given
-from vramwise.interop.files.systemd import is_unit
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -233,6 +231,9 @@ def kind_of(given: Given) -> Kind | None:
         return PYTHON
     if given.suffix in _SCRIPTS or given.text.startswith("#!"):
         return SCRIPT
+    from vramwise.interop.files.environment import is_of_variables
+    from vramwise.interop.files.systemd import is_unit
+
     if is_unit(given.text):
         return SYSTEMD
     if is_of_variables(given):
