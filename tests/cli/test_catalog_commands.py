@@ -127,7 +127,7 @@ def test_image_and_video_pipelines_are_listed_by_name(capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "black-forest-labs/FLUX.1-dev" in said
     assert said.rstrip().endswith("sources")
-    assert "2 models, 2 of families that can be estimated" in said
+    assert "3 models, 3 of families that can be estimated" in said
     assert main(["models", "sdxl", "--json"]) == 0
     assert [one["described"] for one in json.loads(capsys.readouterr().out)] == [True]
 
