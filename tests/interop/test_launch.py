@@ -116,7 +116,14 @@ def test_a_command_line_becomes_a_scenario(line, engine, model, expected):
         ),
         ("""--limit-mm-per-prompt '{"image": {"width": 512}}'""", {"limit_mm_per_prompt": {"image": 999}}),
         ("--compilation-config.level 3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
-        ("--compilation-config.cudagraph_capture_sizes+ 1,2 -tp 2", {"cudagraph_capture_sizes": None}),
+        (
+            "--compilation-config.cudagraph_capture_sizes+ 1,2 -cc.mode 3 -tp 2",
+            {"cudagraph_capture_sizes": [1, 2], "tensor_parallel_size": 2},
+        ),
+        (
+            "--compilation-config.cudagraph_capture_sizes+=1 --compilation-config.cudagraph_capture_sizes+ 2,4",
+            {"cudagraph_capture_sizes": [1, 2, 4]},
+        ),
         ("-cc.cudagraph_capture_sizes=[1,2,4] -cc.mode 3", {"cudagraph_capture_sizes": [1, 2, 4]}),
         ("-O3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
         ("-O.level=3 --max-num-seqs 8", {"max_num_seqs": 8, "enforce_eager": None}),
@@ -140,6 +147,12 @@ def test_parts_of_vllms_json_flags_come_together(flags, expected):
 def test_a_json_flag_nested_beyond_measure_is_one_line():
     with pytest.raises(UsageError, match="nested too deeply"):
         read(f"vllm serve {LLAMA} --compilation-config{'.a' * 3000} 1")
+
+
+@pytest.mark.parametrize("flag", ["--no-enforce-eager.a", "--enforce-eag.a", "--cudagraph-capture-siz.a"])
+def test_a_part_of_a_flag_without_its_value_is_one_line(flag):
+    with pytest.raises(UsageError, match="needs a value"):
+        read(f"vllm serve {LLAMA} {flag}")
 
 
 @pytest.mark.parametrize("tag", ["server", "full", "light-b5000", "server-b5000"])

@@ -61,8 +61,9 @@ def cut(engine: str, words: Sequence[str]) -> Words:
             if not equals and rest and not rest[0].startswith("-"):
                 rest.pop(0)  # whatever it means, the word after it is most likely its value
             continue
-        values = [value] if equals else list(_values(takes, rest, flag))
-        if "." in name:
+        is_part = "." in name
+        values = [value] if equals else list(_values("1" if is_part else takes, rest, flag))
+        if is_part:
             _put(parts.setdefault(flag, {}), name, values[0])
             continue
         if takes == "0" and not equals:
@@ -91,10 +92,9 @@ def _put(tree: dict[str, object], name: str, text: str) -> None:
 def known(engine: str, name: str) -> tuple[str | None, str]:
     """The flag that a word means, by its name, without `no-`, or by a beginning that fits it alone."""
     flags = flags_of(engine)
-    plain = _dashed(name)
-    base = plain.partition(".")[0]
+    base = _dashed(name).partition(".")[0]
     if base in flags:
-        return base, "1" if "." in plain else flags[base]
+        return base, flags[base]
     positive = base.replace("--no-", "--", 1)
     if flags.get(positive) == "0":
         return positive, "0"

@@ -26,6 +26,9 @@ _LEVEL = "--optimization-level"
 _ITEMS = 999
 """Items of a kind that may come where only their sizes are said (config/multimodal.py BaseDummyOptions)."""
 
+_LONGEST_SIZE = 9
+"""Digits of a batch that a graph is captured for."""
+
 _SIZED = "--limit-mm-per-prompt: sizes of its items are not counted, the largest that the model takes are"
 
 MEANINGS = {
@@ -143,9 +146,15 @@ def _captured(words: Words, settings: dict[str, object]) -> None:
     sizes = whole_numbers(words, CAPTURED)
     for text in (text for flag in _COMPILATION for text in words.given.get(flag, ()) if text.lstrip().startswith("{")):
         stated = (table(text) or {}).get("cudagraph_capture_sizes")
-        sizes = sizes or ([size for size in stated if type(size) is int] if isinstance(stated, list) else [])
+        sizes = sizes or (_numbers_of(stated) if isinstance(stated, list) else [])
     if sizes:
         settings["cudagraph_capture_sizes"] = sizes
+
+
+def _numbers_of(stated: Sequence[object]) -> list[int]:
+    """Whole numbers, also those that are texts: `sizes+ 1,2` makes texts, and pydantic numbers of them."""
+    texts = (str(size) for size in stated if type(size) in (int, str))
+    return [int(text) for text in texts if text.isdecimal() and len(text) <= _LONGEST_SIZE]
 
 
 def _adapters(words: Words, settings: dict[str, object]) -> None:
