@@ -30,6 +30,7 @@ def read(tmp_path: Path, **settings):
     [
         ({"infer_backend": "huggingface"}, "generate", {"batch_size": 1, "new_tokens": 1024}),
         ({}, "generate", {"batch_size": 1, "new_tokens": 1024}),
+        ({"max_new_tokens": -1, "max_length": 2048}, "generate", {"new_tokens": 2048}),
         (
             {"infer_backend": "huggingface", "quantization_bit": 4, "max_new_tokens": 64, "num_beams": 2},
             "generate", {"quantization": "bitsandbytes-nf4", "new_tokens": 64, "num_beams": 2},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 import yaml
 
@@ -90,6 +92,22 @@ def test_keys_are_filled_in_from_others_and_from_the_environment(monkeypatch):
     assert (found["files"], found["default"], found["size"]) == (["llama-1", 2], "x", 3)
     assert (found["unknown"], found["again"], found["sum"]) == ("${nothing}", "${again}", "${eval:'1+1'}")
     assert filled_in(table, {"VRAMWISE_TEST_FOLDER": "/own"})["base"] == "/own/llama"
+
+
+def test_a_key_that_is_null_is_null_where_it_is_named(tmp_path):
+    assert filled_in({"a": None, "b": "${a}", "c": "x${a}"}, {}) == {"a": None, "b": None, "c": "x${a}"}
+    table = {"model": BUILDER, "optimizer": {}, "length": None, "tokenizer": {"max_seq_len": "${length}"}}
+    assert "sequence_length" not in launch_of(tmp_path, table).scenario["train"]
+
+
+def test_a_long_text_that_is_named_very_often_takes_little_memory():
+    tracemalloc.start()
+    try:
+        found = filled_in({"a": "x" * 9_000, **{f"k{n}": "${a}" * 20_000 for n in range(3)}}, {})
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert found["k0"].startswith("x" * 9_000)
 
 
 def test_references_that_multiply_stay_bounded():

@@ -48,6 +48,15 @@ def test_a_unit_is_what_its_last_command_starts(tmp_path, name):
     assert any("only a run would tell, left out: $UNSET" in note for note in launch.notes)
 
 
+@pytest.mark.parametrize("signs", ["@", "-@", "@!"])
+def test_a_units_name_for_its_program_is_no_word_of_the_command(tmp_path, signs):
+    text = f"[Service]\nExecStart={signs}/usr/bin/vllm llm-server serve Qwen/Qwen3-8B --max-model-len 4096\n"
+    launch = launch_of(tmp_path, "llm.service", text)
+    assert (launch.scenario["model"], launch.scenario["serve"]["max_model_len"]) == ("Qwen/Qwen3-8B", 4096)
+    with pytest.raises(UsageError):
+        launch_of(tmp_path, "llm.service", f"[Service]\nExecStart={signs}\n")
+
+
 def test_a_unit_of_ollamas_server_takes_the_model_that_is_given(tmp_path):
     text = "[Service]\nExecStart=/usr/bin/ollama serve\nEnvironment=OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2\n"
     launch = launch_of(tmp_path, "ollama.service", text, "qwen3:8b")

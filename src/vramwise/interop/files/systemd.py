@@ -32,7 +32,7 @@ def unit_programs(text: str, name: str) -> list[Program]:
     files: list[str] = []
     for key, value in _settings(text):
         if key == "ExecStart":
-            commands = [*commands, value.lstrip(_PREFIXES)] if value else []
+            commands = [*commands, _command(value)] if value else []
         elif key == "Environment":
             environment = environment | dict(_assignments(value)) if value else {}
         elif key == "EnvironmentFile" and value:
@@ -60,6 +60,15 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
         elif inside and "=" in whole:
             key, _, value = whole.partition("=")
             yield key.strip(), value.strip()
+
+
+def _command(value: str) -> str:
+    """A command without the signs before it; `@` has the program's own name for itself (argv[0]) as second word."""
+    bare = value.lstrip(_PREFIXES)
+    if "@" not in value[: len(value) - len(bare)]:
+        return bare
+    words = bare.split(None, 2)
+    return " ".join([*words[:1], *words[2:]])
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:

@@ -89,7 +89,8 @@ def _generating(
     if scored:
         found |= {"prompt_logits": True, "new_tokens": 1}
     else:
-        asked = options.number("max_new_tokens")
+        is_none = (options.first("max_new_tokens") or "").startswith("-")  # hparams/generating_args.py: max_length then
+        asked = 0 if is_none else options.number("max_new_tokens")
         length = options.number("max_length") if asked is not None and asked <= 0 else None
         found["new_tokens"] = max(1, length - (prompt or 0)) if length else asked or _NEW_TOKENS
         read = (*read, "max_new_tokens", "num_beams")

@@ -15,6 +15,8 @@ from vramwise.files import may_look_anywhere
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]{0,200})\}|\$\{oc\.env:\s*([A-Za-z_]\w{0,200})\s*(?:,([^{}]{0,1000}))?\}")
 _DEEPEST = 50
 _LONGEST = 10_000
+_MOST = 1_000_000
+"""Characters that the references of a whole table come to: a small file can name a long text very often."""
 
 
 def filled_in(table: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
@@ -30,6 +32,7 @@ class _Known:
         self._table, self._environment = table, environment
         self._filled: dict[str, object] = {}
         self._open: list[str] = []
+        self._left = _MOST
 
     def value(self, name: str) -> object:
         if name in self._filled:
@@ -50,12 +53,16 @@ class _Known:
         alone = _REFERENCE.fullmatch(value)
         if alone is not None:
             found = self._meant(alone)
-            return value if found is None else found
+            return value if found is None and alone.group(1) not in self._table else found
         return _REFERENCE.sub(self._text, value)[:_LONGEST]
 
     def _text(self, match: re.Match[str]) -> str:
         found = self._meant(match)
-        return match.group() if found is None or isinstance(found, list) else str(found)
+        text = match.group() if found is None or isinstance(found, list) else str(found)
+        if len(text) > self._left:
+            return match.group()
+        self._left -= len(text)
+        return text
 
     def _meant(self, match: re.Match[str]) -> object:
         """What a reference stands for, None where nothing says it."""
