@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramwise.cli.screens.oom import where_of
 from vramwise.errors import UsageError
 from vramwise.measure import diagnose_text
-from vramwise.measure.messages import MOST_MESSAGES, messages_in
+from vramwise.measure.messages import MOST_MESSAGES, compilers, drivers, engines, failures_in, host, messages_in, torch
 from vramwise.units import parse_bytes
 
 ADVICE_OLD = " If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation."
@@ -284,3 +284,20 @@ def test_many_messages_cost_work_in_proportion(line):
         profile.runcall(messages_in, one * many)
         counts.append(sum(entry.callcount for entry in profile.getstats()))
     assert counts[1] < 2.5 * counts[0]
+
+
+WORDINGS = [*(one for family in (engines, torch, compilers, drivers, host) for one in family.WORDINGS)]
+WORDINGS += [*host.WEAK, *compilers.WEAK]
+
+
+@pytest.mark.parametrize("wording", WORDINGS, ids=lambda one: one.name)
+@given(data=st.data())
+def test_whatever_a_sign_matches_has_one_of_its_words(wording, data):
+    text = data.draw(st.from_regex(wording.sign))
+    assert any(words in text for words in wording.words)
+
+
+def test_a_log_without_a_message_is_read_in_a_fraction_of_the_time(monkeypatch):
+    """Of 10 MB nothing is looked at by regular expressions, which took ten seconds."""
+    monkeypatch.setattr("vramwise.measure.messages.finding.re", None)
+    assert failures_in("step 1234 loss 1.2345 memory 12.3 GiB, 1,234 tokens/s\n" * 1000) == []

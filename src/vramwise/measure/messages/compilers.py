@@ -200,25 +200,38 @@ def _size(size: int) -> str:
 WORDINGS: Final = (
     Wording(
         "xla",
+        ("Out of memory ", "Failed to allocate request for "),
         r"Out of memory (?:while trying to allocate|allocating) [0-9]"
         r"|Failed to allocate request for [0-9.]{1,20}[KMGT]?i?B",
         _xla,
     ),
     Wording(
         "tpu",
+        ("Ran out of memory in memory space", "Attempting to "),
         r"Ran out of memory in memory space"
         r"|Attempting to (?:reserve|allocate) [0-9.]{1,20}[KMGT][^\n]{0,60}?not possible",
         _tpu,
     ),
-    Wording("tensorflow", r"OOM when allocating tensor|failed to allocate memory \[Op:", _tensorflow),
+    Wording(
+        "tensorflow",
+        ("OOM when allocating tensor", "failed to allocate memory [Op:"),
+        r"OOM when allocating tensor|failed to allocate memory \[Op:",
+        _tensorflow,
+    ),
     Wording(
         "onnx",
+        ("Failed to allocate memory for requested buffer", "Available memory of "),
         r"Failed to allocate memory for requested buffer of size [0-9]"
         r"|Available memory of [0-9]{1,20} is smaller than requested bytes of [0-9]",
         _onnx,
     ),
 )
 WEAK: Final = (
-    Wording("bfc", r"\(\w{1,40}_bfc\) ran out of memory trying to allocate [0-9.]{1,20}[KMGT]?i?B \(rounded to", _pool),
+    Wording(
+        "bfc",
+        ("_bfc) ran out of memory",),
+        r"\(\w{1,40}_bfc\) ran out of memory trying to allocate [0-9.]{1,20}[KMGT]?i?B \(rounded to",
+        _pool,
+    ),
 )
 """The pool's warning, after which the caller may ask for less."""

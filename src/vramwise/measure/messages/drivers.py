@@ -117,11 +117,32 @@ def _metal(reading: Reading) -> OomMessage:
 WORDINGS: Final = (
     Wording(
         "cuda",
+        ("CUDA error", "CUBLAS_STATUS_ALLOC_FAILED", "CUDA_ERROR_OUT_OF_MEMORY"),
         r"CUDA error(?: 2 at [^\n]{1,80}?)?: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY",
         _cuda,
     ),
-    Wording("nccl", r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:m|c)alloc (?:async )?[0-9]", _nccl),
-    Wording("bitsandbytes", r"Error(?: [0-9]{1,4}:)? out of memory at line [0-9]", _bitsandbytes),
-    Wording("vulkan", r"ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY", _vulkan),
-    Wording("metal", r"kIOGPUCommandBufferCallbackErrorOutOfMemory", _metal),
+    Wording(
+        "nccl",
+        ("Cuda failure ", "Failed to CUDA "),
+        r"Cuda failure (?:2 )?'out of memory'|Failed to CUDA (?:m|c)alloc (?:async )?[0-9]",
+        _nccl,
+    ),
+    Wording(
+        "bitsandbytes",
+        ("out of memory at line ",),
+        r"Error(?: [0-9]{1,4}:)? out of memory at line [0-9]",
+        _bitsandbytes,
+    ),
+    Wording(
+        "vulkan",
+        ("ErrorOutOfDeviceMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY"),
+        r"ErrorOutOfDeviceMemory|VK_ERROR_OUT_OF_DEVICE_MEMORY",
+        _vulkan,
+    ),
+    Wording(
+        "metal",
+        ("kIOGPUCommandBufferCallbackErrorOutOfMemory",),
+        r"kIOGPUCommandBufferCallbackErrorOutOfMemory",
+        _metal,
+    ),
 )

@@ -142,6 +142,7 @@ _LONGEST_KEPT: Final = 4000
 WORDINGS: Final = (
     Wording(
         "llama_cpp",
+        ("alloc failed: out of memory", "buffer of size ", "ggml_vulkan: Device memory allocation"),
         r"(?:cudaMalloc|hipMalloc|musaMalloc) failed: out of memory"
         r"|failed to allocate (?:\S{1,60} )?buffer of size [0-9]"
         r"|ggml_vulkan: Device memory allocation of size [0-9]",
@@ -149,18 +150,34 @@ WORDINGS: Final = (
     ),
     Wording(
         "vllm",
+        (
+            "occurred when warming up",
+            "KV cache is needed",
+            "No available memory for the cache blocks",
+            "that can be stored in KV cache",
+            "on startup is less than desired",
+        ),
         r"CUDA out of memory occurred when warming up|KV cache is needed, which is larger than"
         r"|No available memory for the cache blocks|maximum number of tokens that can be stored in KV cache"
         r"|on startup is less than desired",
         _vllm,
     ),
-    Wording("sglang", r"Not enough memory\. Please try to increase --mem-fraction-static", _sglang),
     Wording(
-        "tensorrt_llm", r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory", _tensorrt_llm
+        "sglang",
+        ("Not enough memory. Please try to increase",),
+        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        _sglang,
     ),
-    Wording("ollama", r"model requires more system memory \(", _ollama),
+    Wording(
+        "tensorrt_llm",
+        ("CUDA runtime error in ",),
+        r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory",
+        _tensorrt_llm,
+    ),
+    Wording("ollama", ("model requires more system memory",), r"model requires more system memory \(", _ollama),
     Wording(
         "mlx",
+        ("[metal::malloc] ", "[malloc] Unable to allocate "),
         r"\[metal::malloc\] (?:Attempting to allocate [0-9]|Resource limit)|\[malloc\] Unable to allocate [0-9]",
         _mlx,
     ),

@@ -45,8 +45,11 @@ def failures_in(text: str) -> list[OomMessage]:
 def _found(text: str, wordings: Sequence[Wording]) -> list[OomMessage]:
     if len(text) > LONGEST_TEXT:
         raise UsageError("the log is longer than 50 MB: give the end of it, with the traceback")
-    readers = {wording.name: wording.read for wording in wordings}
-    signs = re.compile("|".join(f"(?P<{wording.name}>{wording.sign})" for wording in wordings))
+    likely = [wording for wording in wordings if any(words in text for words in wording.words)]
+    if not likely:
+        return []
+    readers = {wording.name: wording.read for wording in likely}
+    signs = re.compile("|".join(f"(?P<{wording.name}>{wording.sign})" for wording in likely))
     starts = list(islice(signs.finditer(text), MOST_MESSAGES))
     found: list[OomMessage] = []
     covered = -1

@@ -172,27 +172,47 @@ def _dispatched(reading: Reading) -> OomMessage:
     )
 
 
-WORDINGS: Final = (Wording("numpy", r"Unable to allocate [0-9.]{1,20} [KMGT]iB for an array", _numpy),)
+WORDINGS: Final = (
+    Wording("numpy", ("Unable to allocate ",), r"Unable to allocate [0-9.]{1,20} [KMGT]iB for an array", _numpy),
+)
 WEAK: Final = (
     Wording(
-        "pinned", r"failed to allocate [0-9.,]{1,20} MiB of pinned memory|could not allocate pinned host memory", pinned
+        "pinned",
+        (" of pinned memory", "could not allocate pinned host memory"),
+        r"failed to allocate [0-9.,]{1,20} MiB of pinned memory|could not allocate pinned host memory",
+        pinned,
     ),
     Wording(
         "shared",
+        ("shared memory", "Bus error", "unable to write to file </torch_"),
         r"insufficient shared memory \(shm\)|killed by signal: Bus error|workers are out of shared memory"
         r"|creating shared memory segment /dev/shm|unable to write to file </torch_",
         _shared,
     ),
-    Wording("kernel", r"[Oo]ut of memory: Kill(?:ed)? process [0-9]|oom-kill:constraint=", _killed_by_kernel),
     Wording(
-        "container", r"\bOOMKilled\b|oom[_-]kill event|\bOOM Killed\b|node running low on memory", _killed_in_container
+        "kernel",
+        ("ut of memory: Kill", "oom-kill:constraint="),
+        r"[Oo]ut of memory: Kill(?:ed)? process [0-9]|oom-kill:constraint=",
+        _killed_by_kernel,
+    ),
+    Wording(
+        "container",
+        ("OOMKilled", "kill event", "OOM Killed", "node running low on memory"),
+        r"\bOOMKilled\b|oom[_-]kill event|\bOOM Killed\b|node running low on memory",
+        _killed_in_container,
     ),
     Wording(
         "killed",
+        ("exitcode", "return code = -9", "SIGKILL", "xit"),
         r"exitcode {0,8}: -9\b|return code = -9\b|SIGKILL|[Ee]xit(?:ed with)? [Cc]ode:? {0,20}137\b"
         r"|exit status:? 137\b",
         _killed,
     ),
-    Wording("dispatched", r"Some modules are dispatched on the CPU", _dispatched),
+    Wording(
+        "dispatched",
+        ("Some modules are dispatched on the CPU",),
+        r"Some modules are dispatched on the CPU",
+        _dispatched,
+    ),
 )
 """A run may go on after the first; of the others most say that a process ended, and in a log nothing failed of it."""

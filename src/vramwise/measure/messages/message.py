@@ -96,9 +96,14 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """A way to say that memory ran out: its sign (a regular expression without groups), and how it is read."""
+    """A way to say that memory ran out: its sign (a regular expression without groups), and how it is read.
+
+    `words`: texts of which one stands in whatever the sign matches. They are looked for first, which is a hundred times
+    quicker.
+    """
 
     name: str
+    words: tuple[str, ...]
     sign: str
     read: Callable[[Reading], OomMessage]
 

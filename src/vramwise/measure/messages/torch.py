@@ -144,8 +144,9 @@ def _cpu(reading: Reading) -> OomMessage:
 WORDINGS: Final = (
     Wording(
         "torch",
+        (" out of memory", "Tried to allocate "),
         r"(?:CUDA|HIP|XPU|MPS backend|NPU|MUSA|MLU) out of memory(?! occurred when)\W|Tried to allocate (?=[0-9])",
         _device,
     ),
-    Wording("torch_cpu", r"you tried to allocate [0-9]{1,20} bytes", _cpu),
+    Wording("torch_cpu", ("you tried to allocate ",), r"you tried to allocate [0-9]{1,20} bytes", _cpu),
 )
