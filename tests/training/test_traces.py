@@ -13,6 +13,7 @@ from vramwise import estimate
 from vramwise.models.allocator import NoRoomError
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
+from vramwise.training.memo import Memo
 from vramwise.training.reserved_memory import in_order
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.in_order import replay_in_order
@@ -67,6 +68,19 @@ def test_what_was_recorded_at_one_size_is_right_at_others_and_on_full_cards(scen
             assert in_turn(asked, batch, sequence, room) == found
             kinds.add((found.was_full, found.wanted > 0))
     assert {(True, True), (False, False)} <= kinds
+
+
+def test_a_recording_that_was_cut_short_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    asked = job({"model": "distilgpt2", "train": {"gradient_accumulation_steps": 2}})
+    monkeypatch.setattr(in_order, "_recordings", Memo(8))
+    with monkeypatch.context() as patched:
+        patched.setattr(in_order._Recording, "_backward", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            in_turn(asked, 2, 300, None)
+    assert in_turn(asked, 2, 300, None) == by_blocks(asked, 2, 300, None)
 
 
 def test_a_search_records_each_kind_of_step_once(monkeypatch: pytest.MonkeyPatch) -> None:

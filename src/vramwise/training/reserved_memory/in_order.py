@@ -30,10 +30,13 @@ class _Recording(_Replay):
         sizes = batch, sequence, accumulating, workspace_bytes
         super().__init__(model, train, *sizes, None, (), placement, memory=self.recorder)
         self.parts: list[Part] = []
+        self.is_cut_short = False
+        """Whether a part was begun and not ended (Ctrl-C): what comes next hangs on the whole of it."""
 
     def part(self, number: int) -> Part:
         """What comes before the steps, then each step."""
         while len(self.parts) <= number:
+            self.is_cut_short = True
             if self.parts:
                 self._step(is_first=len(self.parts) == 1)
             else:
@@ -41,6 +44,7 @@ class _Recording(_Replay):
                 self.recorder.some(self.workspace)
             part = self.recorder.cut()
             self.parts.append(self.parts[-1] if self.parts and part == self.parts[-1] else part)
+            self.is_cut_short = False
         return self.parts[number]
 
     def _bytes(self, size: Dim) -> int:
@@ -85,8 +89,9 @@ def replay_in_order(
     key = shape, model, train, accumulating, workspace_bytes, placement
     sizes = model, train, batch, sequence, accumulating, workspace_bytes, placement
     recording = _recordings.get(key, lambda: _Recording(*sizes))
-    recording.part(1)
-    if not recording.recorder.holds_at(axes):
+    if not recording.is_cut_short:
+        recording.part(1)
+    if recording.is_cut_short or not recording.recorder.holds_at(axes):
         recording = _Recording(*sizes)
         _recordings.put(key, recording)
     player, wanted = Player(recording.recorder, axes, capacity_bytes), 0
