@@ -88,6 +88,12 @@ def test_variables_that_are_a_whole_command_are_answered(tmp_path, name, text, e
     assert {key: launch.scenario["serve"].get(key) for key in expected} == expected
 
 
+@pytest.mark.parametrize("beside", ["PORT=8000", "HOSTNAME=gpu-1", "API_KEY=x", "DTYPE=bfloat16", "MASTER_PORT=29500"])
+def test_a_model_beside_what_any_service_has_says_no_engine(tmp_path, beside):
+    with pytest.raises(UsageError, match="sets variables alone"):
+        launch_of(tmp_path, ".env", f"MODEL_ID=Qwen/Qwen3-8B\n{beside}\n")
+
+
 def test_variables_of_ollamas_server_hold_for_the_model_that_is_given(tmp_path):
     launch = launch_of(tmp_path, ".env", "OLLAMA_CONTEXT_LENGTH=4096\nOLLAMA_KV_CACHE_TYPE=q8_0\n", "llama3.1:8b")
     assert (launch.scenario["serve"]["n_ctx"], launch.scenario["serve"]["cache_type_k"]) == (4096, "q8_0")

@@ -301,3 +301,26 @@ def test_a_log_without_a_message_is_read_in_a_fraction_of_the_time(monkeypatch):
     """Of 10 MB nothing is looked at by regular expressions, which took ten seconds."""
     monkeypatch.setattr("vramwise.measure.messages.finding.re", None)
     assert failures_in("step 1234 loss 1.2345 memory 12.3 GiB, 1,234 tokens/s\n" * 1000) == []
+
+
+def test_cards_that_were_full_of_buffers_of_one_size_are_failures_of_their_own():
+    text = "".join(
+        f"ggml_backend_cuda_buffer_type_alloc_buffer: allocating 100.00 MiB on device {card}: cudaMalloc failed: out "
+        f"of memory\nalloc_tensor_range: failed to allocate CUDA{card} buffer of size 104857600\n"
+        for card in (0, 1)
+    )
+    assert [found.device for found in diagnose_text(text)] == ["GPU 0", "GPU 1"]
+
+
+@pytest.mark.parametrize(
+    ("before", "memory"),
+    [
+        ("loader = DataLoader(data, pin_memory=True)", "device"),
+        ("TrainingArguments(dataloader_pin_memory=True)", "device"),
+        ("    return data.pin_memory(device)", "pinned host"),
+        ('  File "torch/utils/data/_utils/pin_memory.py", line 98, in pin_memory', "pinned host"),
+    ],
+)
+def test_a_setting_that_names_pinned_memory_is_no_failure_of_it(before, memory):
+    (found,) = diagnose_text(f"{before}\nRuntimeError: CUDA error: out of memory\n")
+    assert found.memory == memory

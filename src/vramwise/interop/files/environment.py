@@ -18,6 +18,9 @@ from vramwise.interop.launch.flags import flags_of
 _NAME = re.compile(r"(?:.*\.)?env(?:\.[\w-]{1,40})?|.*\.env", re.I)
 _LINE = re.compile(r"\s*(?:(?:#.*)?|(?:export\s+)?[A-Za-z_]\w*\s*=.*)")
 _MODELS_OF_LLAMA_CPP = ("LLAMA_ARG_MODEL", "LLAMA_ARG_HF_REPO", "LLAMA_ARG_MODEL_URL", "LLAMA_ARG_HF_FILE")
+_ANYBODYS = frozenset({"API_KEY", "DTYPE", "ENV", "HOSTNAME", "HUGGINGFACE_HUB_CACHE", "KV_CACHE_DTYPE", "MASTER_ADDR",
+                       "MASTER_PORT", "MAX_BATCH_SIZE", "PORT", "REVISION", "TRUST_REMOTE_CODE"})  # fmt: skip
+"""Names of flags of text-generation-inference that files of other services have beside a MODEL_ID too."""
 _SHOWN = 8
 
 
@@ -37,8 +40,8 @@ def variable_programs(given: Given) -> list[Program]:
     if any(name in variables for name in _MODELS_OF_LLAMA_CPP):
         return [Program(stem, (*own, "llama-server"))]
     flags = flags_of("tgi")
-    of_tgi = [name for name in variables if name != "MODEL_ID" and f"--{name.lower().replace('_', '-')}" in flags]
-    if "MODEL_ID" in variables and of_tgi:
+    own_names = variables.keys() - _ANYBODYS - {"MODEL_ID"}
+    if "MODEL_ID" in variables and any(f"--{name.lower().replace('_', '-')}" in flags for name in own_names):
         return [Program(stem, (*own, "text-generation-launcher"))]
     if any(name.startswith("OLLAMA_") for name in variables):
         return [Program(stem, (*own, "ollama", "serve"))]

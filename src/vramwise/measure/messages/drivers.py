@@ -20,7 +20,7 @@ from vramwise.measure.messages.message import OomMessage, Reading, Wording, whol
 
 _SMALLER: Final = ("a smaller batch or shorter texts", "some speed")
 _LESS_FOR_OTHERS: Final = ("end the other programs on the card (nvidia-smi)", "none")
-_PINS: Final = re.compile(r"pin memory thread|pin_memory|cudaHostAlloc|HostAlloc|bytes on host: ")
+_PINS: Final = re.compile(r"pin memory thread|pin_memory(?:\.py|\()|HostAlloc|bytes on host: ")
 
 
 def _cuda(reading: Reading) -> OomMessage:

@@ -121,7 +121,8 @@ def one_of(first: OomMessage, second: OomMessage) -> OomMessage | None:
     if is_near and second.is_vague and not first.is_vague:
         return first
     same = first.tried is not None and second.tried is not None and abs(first.tried - second.tried) < _ROUNDED
-    if not (is_near and same):
+    is_one_card = first.device == second.device or not (first.device and second.device)
+    if not (is_near and same and is_one_card):
         return None
     whole = first if second.device == "" else second
     memory = first.memory if first.memory != "device" else second.memory
