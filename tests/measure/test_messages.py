@@ -324,3 +324,13 @@ def test_cards_that_were_full_of_buffers_of_one_size_are_failures_of_their_own()
 def test_a_setting_that_names_pinned_memory_is_no_failure_of_it(before, memory):
     (found,) = diagnose_text(f"{before}\nRuntimeError: CUDA error: out of memory\n")
     assert found.memory == memory
+
+
+def test_the_setting_against_fragmentation_is_that_of_the_device():
+    text = (
+        "XPU out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 16.00 GiB. Of the allocated "
+        "memory 12.00 GiB is allocated by PyTorch, and 3.00 GiB is reserved by PyTorch but unallocated."
+    )
+    (found,) = diagnose_text(text)
+    assert found.changes[0].what.startswith("PYTORCH_ALLOC_CONF=expandable_segments:True")
+    assert "CUDA" not in found.changes[0].what

@@ -34,7 +34,7 @@ _REFUSED: Final = (
         "none",
     ),
 )
-_OF_VENDOR: Final = {"HIP": "HIP", "NPU": "NPU", "MUSA": "MUSA", "MLU": "MLU"}
+_VENDORS: Final = frozenset({"HIP", "NPU", "MUSA", "MLU", "XPU"})
 
 
 def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[str, list[Change]]:
@@ -69,12 +69,15 @@ def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[s
 def expandable(message: OomMessage | None = None) -> str:
     """The allocator's setting against fragmentation, by the variable that this version and device read."""
     text = message.text if message is not None else ""
-    vendor = _OF_VENDOR.get(message.device.split(" ")[0], "") if message is not None else ""
+    device = message.device.split(" ")[0] if message is not None else ""
+    vendor = device if device in _VENDORS else ""
     if vendor == "HIP":
         is_old = re.search(r"PYTORCH_(?:HIP|CUDA)_ALLOC_CONF|max_split_size_mb", text)
         if is_old:
             return "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True (max_split_size_mb:512 where ROCm does not know it)"
         return "PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_HIP_ALLOC_CONF before torch 2.9)"
+    if vendor == "XPU":  # c10/xpu/XPUCachingAllocator.cpp has ExpandableSegment; CUDA's variable is not read for it
+        return "PYTORCH_ALLOC_CONF=expandable_segments:True (where torch knows it for XPU)"
     if vendor:
         return f"PYTORCH_{vendor}_ALLOC_CONF=expandable_segments:True"
     if "PYTORCH_CUDA_ALLOC_CONF" in text:
