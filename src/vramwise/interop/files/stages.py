@@ -49,7 +49,10 @@ _OF_CHATS = frozenset({
 
 
 def of_llamafactory(given: Given, words: Words) -> Filled:
-    """0.9.5 examples/: `export` alone asks for `export_dir`; a chat's file names an engine or nothing to train with."""
+    """0.9.5 examples/: `export` alone asks for `export_dir`; a chat's file names an engine or nothing to train with.
+
+    A way to fine-tune is one to train with, where it is not that of an adapter which is there.
+    """
     table = given.table
     if words[:1] != ("llamafactory-cli",) or table.get("do_train"):
         return words, ""
@@ -57,7 +60,8 @@ def of_llamafactory(given: Given, words: Words) -> Filled:
         return _with(words, "train", "export"), "taken as llamafactory-cli export by export_dir"
     if table.get("infer_backend"):
         return _with(words, "train", "chat"), "taken as llamafactory-cli chat by infer_backend"
-    if all(key in _OF_CHATS or str(key).startswith(("vllm_", "sglang_", "infer_")) for key in table):
+    tunes = "finetuning_type" in table and not table.get("adapter_name_or_path")
+    if not tunes and all(key in _OF_CHATS or str(key).startswith(("vllm_", "sglang_", "infer_")) for key in table):
         return _with(words, "train", "chat"), "taken as llamafactory-cli chat: it names nothing to train with"
     return words, ""
 

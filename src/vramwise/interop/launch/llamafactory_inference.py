@@ -29,7 +29,8 @@ _QUANTIZATION = ("quantization_bit", "quantization_method", "quantization_type",
 
 
 def other_than_training(start: Start, options: Options) -> Launch | None:
-    """The scenario of a command that trains nothing; None where it trains. Raises UsageError.
+    """The scenario of a command that trains nothing; None where it trains. Raises UsageError for a setting of another
+    form than LLaMA-Factory's, and where no model is named.
 
     A file that states how to train, but not `do_train: true`, is meant for training: `read` says that it would not.
     """
