@@ -22,6 +22,7 @@ from vramwise.measure.messages.message import (
     OomMessage,
     Reading,
     Wording,
+    last_whole_found,
     size_found,
     whole_found,
 )
@@ -65,11 +66,10 @@ _BYTES_OF_TYPE: Final = {
 
 def _xla(reading: Reading) -> OomMessage:
     text = reading.after(3000)
-    before = reading.text[max(0, reading.position - 20_000) : reading.position]
     exact = whole_found(r"^Failed to allocate request for [^(]{1,30}\(([0-9]{1,18})B\)", text)
     tried = exact if exact is not None else size_found(r"(?:allocat(?:e|ing)|request for) " + SIZE, text[:120])
-    limit = _last_whole(r"\bLimit: {1,40}([0-9]{1,18})|memory_limit_: ([0-9]{1,18})", before)
-    used = _last_whole(r"\bInUse: {1,40}([0-9]{1,18})", before)
+    limit = last_whole_found(r"\bLimit: {1,40}([0-9]{1,18})|memory_limit_: ([0-9]{1,18})", reading.before)
+    used = last_whole_found(r"\bInUse: {1,40}([0-9]{1,18})", reading.before)
     parts = [(name, size_found(r"\b" + label + r": {1,40}" + SIZE, text)) for name, label, _ in _PARTS]
     held = tuple((name, size) for name, size in parts if size)
     whole = size_found(r"total allocation: {1,40}" + SIZE, text)
@@ -186,11 +186,6 @@ def _onnx(reading: Reading) -> OomMessage:
             ("a smaller batch or smaller inputs", "some speed"),
         ),
     )
-
-
-def _last_whole(pattern: str, text: str) -> int | None:
-    *_, last = [None, *re.finditer(pattern, text)]
-    return int(next(group for group in last.groups() if group)) if last is not None else None
 
 
 def _size(size: int) -> str:

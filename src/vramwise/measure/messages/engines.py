@@ -28,7 +28,6 @@ from vramwise.measure.messages.message import (
 
 _CARD_OF_BUFFER: Final = re.compile(r"\b(?:CUDA|ROCm|Vulkan|SYCL|MUSA|CANN|HIP)([0-9]{1,3})\b|on device ([0-9]{1,3}):")
 _OF_GGML: Final = "llama.cpp"  # title of its record; ollama and others print through the same back ends
-_LOOKS_BACK: Final = 20_000
 _NUMBER: Final = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
 
 
@@ -70,13 +69,12 @@ def _vllm(reading: Reading) -> OomMessage:
 
 def _sglang(reading: Reading) -> OomMessage:
     """Its `GB` are GiB (utils/common.py get_available_gpu_memory)."""
-    before = reading.text[max(0, reading.position - _LOOKS_BACK) : reading.position]
-    weights = last_size_found(r"Load weight end\.[^\n]{0,300}mem usage=" + SIZE, before)
+    weights = last_size_found(r"Load weight end\.[^\n]{0,300}mem usage=" + SIZE, reading.before)
     return OomMessage(
         "SGLang",
         "",
         reading.position,
-        free=last_size_found(r"Load weight end\.[^\n]{0,300}avail mem=" + SIZE, before),
+        free=last_size_found(r"Load weight end\.[^\n]{0,300}avail mem=" + SIZE, reading.before),
         held=(("weights", weights),) if weights is not None else (),
         text=reading.around(0, 300),
     )

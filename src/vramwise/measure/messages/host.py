@@ -27,13 +27,20 @@ from vramwise.measure.messages.message import (
     whole_found,
 )
 
-_LOOKS_BACK: Final = 20_000
 _LESS: Final = (
     "less on the host: fewer copies of the checkpoint (safetensors, low_cpu_mem_usage), fewer DataLoader workers, less "
     "offloading"
 )
 _LIMIT: Final = "a larger limit (docker --memory, resources.limits.memory, Slurm's --mem), or a machine with more RAM"
 _CHANGES: Final = ((_LESS, "some speed"), (_LIMIT, "more memory for the job"))
+
+
+def no_room_for_one(what: str) -> str:
+    """The cause where the host's allocator refused."""
+    return (
+        f"the host had no memory for one {what}: the machine's is in use, or a limit ends below it (container, "
+        "ulimit -v, Slurm's --mem)"
+    )
 
 
 def _numpy(reading: Reading) -> OomMessage:
@@ -45,8 +52,7 @@ def _numpy(reading: Reading) -> OomMessage:
         tried=size_found(r"Unable to allocate " + SIZE, text),
         text=text,
         memory="host",
-        cause="the host had no memory for one array: the machine's is in use, or a limit ends below it (container, "
-        "ulimit -v, Slurm's --mem)",
+        cause=no_room_for_one("array"),
         changes=(
             ("the array in pieces, in fewer bits, or as a memory map (np.memmap)", "some speed"),
             (_LIMIT, "more memory"),
@@ -137,8 +143,7 @@ def _killed_in_container(reading: Reading) -> OomMessage:
 
 
 def _killed(reading: Reading) -> OomMessage:
-    before = reading.text[max(0, reading.position - _LOOKS_BACK) : reading.position]
-    used = last_size_found(r"CPU Virtual Memory: {1,4}used = " + SIZE, before)
+    used = last_size_found(r"CPU Virtual Memory: {1,4}used = " + SIZE, reading.before)
     return OomMessage(
         "process",
         "",

@@ -11,6 +11,7 @@ from vramwise.units import parse_bytes
 
 SIZE: Final = r"(?<![0-9.])([0-9]{1,18}(?:\.[0-9]{1,9})?) ?(bytes|B|[KMGT]i?B|[KMGT])(?![A-Za-z])"
 """A size and its unit; programs that write GB or G here mean GiB (they divide by 1024)."""
+_LOOKS_BACK: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Reading:
         """From the wording on, in one line."""
         return flat(self.text[self.position : min(self.end, self.position + most)])
 
+    @property
+    def before(self) -> str:
+        """What a program printed until then, 20,000 characters at most, in lines."""
+        return self.text[max(0, self.position - _LOOKS_BACK) : self.position]
+
     def around(self, before: int, after: int) -> str:
         """What stands around the wording, in one line."""
         return flat(self.text[max(0, self.position - before) : self.position + after])
@@ -130,6 +136,12 @@ def whole_found(pattern: str, text: str) -> int | None:
     """The first whole number that a pattern's group finds."""
     match = re.search(pattern, text)
     return int(match.group(1)) if match else None
+
+
+def last_whole_found(pattern: str, text: str) -> int | None:
+    """The last whole number that one of a pattern's groups finds."""
+    *_, last = [None, *re.finditer(pattern, text)]
+    return int(next(group for group in last.groups() if group)) if last is not None else None
 
 
 def bytes_of(size: str, unit: str) -> int:

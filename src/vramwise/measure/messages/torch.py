@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from vramwise.measure.messages.host import no_room_for_one
 from vramwise.measure.messages.message import SIZE, OomMessage, Reading, Wording, bytes_of, size_found
 from vramwise.units import format_bytes
 
@@ -129,8 +130,7 @@ def _cpu(reading: Reading) -> OomMessage:
         tried=tried,
         text=flat,
         memory="host",
-        cause="the host had no memory for one tensor: the machine's is in use, or a limit ends below it (container, "
-        "ulimit -v, Slurm's --mem)",
+        cause=no_room_for_one("tensor"),
         changes=(
             (
                 "less at once on the host: a smaller batch, weights in 16 bit, fewer copies of the checkpoint",
