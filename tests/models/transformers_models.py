@@ -41,6 +41,8 @@ _IN_NO_MAPPING = {
     "blip-2": "Blip2ForConditionalGeneration",
     "instructblip": "InstructBlipForConditionalGeneration",
     "instructblipvideo": "InstructBlipVideoForConditionalGeneration",
+    "depth_anything": "DepthAnythingForDepthEstimation",
+    "vitpose": "VitPoseForPoseEstimation",
     "colpali": "ColPaliForRetrieval",
     "colqwen2": "ColQwen2ForRetrieval",
     "shieldgemma2": "ShieldGemma2ForImageClassification",
