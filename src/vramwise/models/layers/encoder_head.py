@@ -34,7 +34,7 @@ def pooler(c: Config, module: str) -> Block:
 
 
 _POOLED_FIRST = frozenset({"bert"})
-_DENSE_FIRST = frozenset({"camembert", "roberta", "xlm-roberta"})
+_DENSE_FIRST = frozenset({"camembert", "esm", "roberta", "xlm-roberta"})
 
 
 def classifies(c: Config) -> bool:
