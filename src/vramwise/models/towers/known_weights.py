@@ -22,7 +22,7 @@ class ProductWeight(NamedTuple):
 def known_weights(
     name: str, weights: Iterable[Weight], what: str, *, part: Part = "vision", modality: Modality = "image",
     layer: int | None = None, frozen: frozenset[str] = frozenset(), tied: Mapping[str, str] = MappingProxyType({}),
-    buffers: Iterable[Weight] = (),
+    buffers: Iterable[Weight] = (), buffer_dtype: str = "",
 ) -> Block:  # fmt: skip
     """A block of weights below `name`; training what it holds is refused with `what` in the reason.
 
@@ -38,7 +38,7 @@ def known_weights(
     ]  # fmt: skip
     b.op(Undescribed(name=what), "", [], [], parameters)
     for leaf, shape in buffers:
-        b.buffer("", leaf, shape)
+        b.buffer("", leaf, shape, buffer_dtype)
     return b.build()
 
 
