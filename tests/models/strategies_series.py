@@ -67,8 +67,26 @@ def speecht5(draw: st.DrawFn) -> Config:
     }  # fmt: skip
 
 
+@st.composite
+def patchtst(draw: st.DrawFn) -> Config:
+    heads = ["Model", "ForPrediction", "ForRegression", "ForClassification", "ForPretraining"]
+    return {
+        "model_type": "patchtst", "num_input_channels": draw(st.integers(1, 3)), "d_model": 16,
+        "context_length": draw(st.integers(10, 20)), "patch_length": draw(st.integers(2, 5)),
+        "patch_stride": draw(st.integers(1, 3)), "num_hidden_layers": draw(st.integers(1, 2)),
+        "num_attention_heads": 2, "ffn_dim": draw(st.integers(5, 20)), "share_embedding": draw(FLAG),
+        "channel_attention": draw(FLAG), "norm_type": draw(st.sampled_from(["batchnorm", "layernorm"])),
+        "bias": draw(FLAG), "positional_encoding_type": draw(st.sampled_from(["random", "sincos"])),
+        "use_cls_token": draw(FLAG), "share_projection": draw(FLAG), "prediction_length": draw(st.integers(2, 5)),
+        "pooling_type": draw(st.sampled_from(["mean", None])), "num_targets": draw(st.integers(1, 3)),
+        "loss": draw(st.sampled_from(["mse", "nll"])), "architectures": [f"PatchTST{draw(st.sampled_from(heads))}"],
+        "distribution_output": draw(st.sampled_from(["student_t", "normal", "negative_binomial"])),
+    }  # fmt: skip
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "bark": bark,
+    "patchtst": patchtst,
     "speecht5": speecht5,
     "timesfm": lambda: timesfm("timesfm"),
     "timesfm2_5": lambda: timesfm("timesfm2_5"),

@@ -27,7 +27,7 @@ NOT_RUN = {
     ),
     **dict.fromkeys(("dac", "encodec", "mimi", "xcodec"), "takes sound and keeps nothing"),
     **dict.fromkeys(("bark", "speecht5"), "its parts and their caches are run by loops of the class's own"),
-    **dict.fromkeys(("timesfm", "timesfm2_5"), "takes numbers and keeps nothing"),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm2_5"), "takes numbers and keeps nothing"),
     "evolla": "takes no text without a protein",
     "blt": "its class hands its cache a config that names no number of layers, and fails",
     "blip-2": "takes no text without images",

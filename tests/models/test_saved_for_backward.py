@@ -28,7 +28,7 @@ NOT_RUN = {
     **dict.fromkeys(("depth_anything", "segformer", "vitpose"), "training on maps of an image is not described"),
     **dict.fromkeys(("dac", "encodec", "mimi", "xcodec"), "training on sound is not described"),
     **dict.fromkeys(("bark", "speecht5"), "training on sound is not described"),
-    **dict.fromkeys(("timesfm", "timesfm2_5"), "training on series of numbers is not described"),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm2_5"), "training on series of numbers is not described"),
     "csm": "training on codes of sound is not described",
     "evolla": "training beside a protein is not described",
     "dinov2_with_registers": "training with registers is not described",

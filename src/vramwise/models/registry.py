@@ -258,6 +258,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "paddleocr_vl": "vision_language",
     "paligemma": "vision_language",
     "parakeet_ctc": "parakeet",
+    "patchtst": "patchtst",
     "pegasus": "bart",
     "persimmon": "persimmon",
     "phi": "phi",

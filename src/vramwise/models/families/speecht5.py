@@ -59,8 +59,8 @@ def encoder(c: Config) -> list[Weight]:
     if width % heads:
         raise c.error(f"encoder_attention_heads ({heads}) does not divide hidden_size ({width})")
     one = [*attention("attention", width), *norms(["layer_norm"], width), *feed_forward(width, inner)]
-    found = [*norms(["layer_norm"], width),
-             ("embed_positions.pe_k.weight", (2 * c.size("encoder_max_relative_position"), width // heads))]  # fmt: skip
+    rows = 2 * c.size("encoder_max_relative_position")
+    found: list[Weight] = [*norms(["layer_norm"], width), ("embed_positions.pe_k.weight", (rows, width // heads))]
     return [*found, *(w for i in range(_depth(c, "encoder_layers")) for w in inside(f"layers.{i}", one))]
 
 
