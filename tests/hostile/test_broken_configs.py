@@ -37,6 +37,7 @@ OPTIONAL = (
 # What the class's own defaults lack for a model that runs.
 _WIDE_HEADS = {"text_config": {"head_dim": 128}}
 REQUIRED = {
+    "esm": {"vocab_size": 33},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "dots_ocr": {
         "hidden_size": 1536,

@@ -22,6 +22,13 @@ from vramwise.models.operations.hyper import CompressTokens
 from vramwise.serving.transformers.dynamic_cache import dynamic_cache
 
 NOT_RUN = {
+    **dict.fromkeys(
+        ("depth_anything", "owlv2", "owlvit", "sam", "sam2", "segformer", "vitpose"), "takes images and keeps nothing"
+    ),
+    **dict.fromkeys(("dac", "encodec", "mimi", "xcodec"), "takes sound and keeps nothing"),
+    **dict.fromkeys(("bark", "speecht5"), "its parts and their caches are run by loops of the class's own"),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm2_5"), "takes numbers and keeps nothing"),
+    "evolla": "takes no text without a protein",
     "blt": "its class hands its cache a config that names no number of layers, and fails",
     "blip-2": "takes no text without images",
     "instructblip": "takes no text without images",

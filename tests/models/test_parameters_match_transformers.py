@@ -27,13 +27,13 @@ TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES - set(NOT_BUILT))
 # Configuration classes whose own default their model class refuses: nemotron's has no number of key-value heads, the
 # others no head_dim, dots1's no number of experts, dbrx's no rope_theta where it reads it.
 # Qwen3-Omni's turns heads of 73 columns and lacks widths that its talker reads; Qwen 4's has no indexer; Reformer's
-# is no decoder. DINO 3's has no registers, but a parameter for them without a value.
+# is no decoder. DINO 3's has no registers, but a parameter for them without a value; ESM's has no vocabulary.
 # Cohere Compass's names no rotary parameters for its kinds of layers,
 # LFM 2 MoE's names no kinds of layers, Aya Vision's has a tower of 14 heads for a width that they do not divide.
 REFUSED_DEFAULTS = frozenset(
     {
         *("aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"),
-        *("cohere_compass_text", "dinov3_vit"),
+        *("cohere_compass_text", "dinov3_vit", "esm"),
         *("qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen4_exp", "qwen4_exp_text", "reformer"),
     }
 )

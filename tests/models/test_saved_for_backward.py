@@ -24,6 +24,13 @@ from vramwise.models.step import record_forward
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
+    **dict.fromkeys(("owlv2", "owlvit", "sam", "sam2"), "training on images with prompts is not described"),
+    **dict.fromkeys(("depth_anything", "segformer", "vitpose"), "training on maps of an image is not described"),
+    **dict.fromkeys(("dac", "encodec", "mimi", "xcodec"), "training on sound is not described"),
+    **dict.fromkeys(("bark", "speecht5"), "training on sound is not described"),
+    **dict.fromkeys(("patchtst", "timesfm", "timesfm2_5"), "training on series of numbers is not described"),
+    "csm": "training on codes of sound is not described",
+    "evolla": "training beside a protein is not described",
     "dinov2_with_registers": "training with registers is not described",
     "dinov3_vit": "training with registers and places that turn is not described",
     "blip-2": "no loss without images, whose training is not described",

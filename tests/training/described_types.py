@@ -21,6 +21,7 @@ DEEPSEEK_OCR = {
     "first_k_dense_replace": 1, "vocab_size": 129280,
 }  # fmt: skip
 REQUIRED: dict[str, dict[str, Any]] = {
+    "esm": {"vocab_size": 33},
     "dots1": {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1},
     "deepseek_ocr": {"language_config": DEEPSEEK_OCR},
     "deepseekocr_2": {"language_config": DEEPSEEK_OCR},

@@ -80,7 +80,8 @@ class BlockBuilder:
 
     def buffer(self, module: str, leaf: str, shape: Sequence[int], dtype: str = "") -> None:
         """A large tensor that the module registers beside its parameters."""
-        self._buffers.append(Buffer(f"{self.path(module)}.{leaf}", tuple(shape), dtype, self.layer))
+        name = ".".join(piece for piece in (self.path(module), leaf) if piece)
+        self._buffers.append(Buffer(name, tuple(shape), dtype, self.layer))
 
     def op(
         self, operation: Operation, module: str, inputs: Sequence[Value], widths: Sequence[int],

@@ -26,6 +26,9 @@ _COUNTS_OF_LAYERS = frozenset(
         "num_decoder_layers",
         "decoder_layers",
         "vt_num_hidden_layers",
+        "blocks_per_stage",
+        "depths",
+        "num_encoder_blocks",
     }
 )
 
@@ -71,6 +74,10 @@ class Config:
         if default is None:
             raise self.error(f"{names[0]} is missing")
         return default
+
+    def sizes(self, name: str, *, least: int = 1) -> list[int]:
+        """A list of whole numbers of at least `least`; empty where there is none."""
+        return [self._checked(name, value, least) for value in self.items(name) or []]
 
     def _checked(self, name: str, value: Any, least: int) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
@@ -150,6 +157,10 @@ class Config:
         names = [name for name in by_layer.values if str(name).isdecimal() and int(name) == index]
         return (by_layer.table(names[0]) if names else None) or Config({}, self.model_id)
 
+    def part(self, name: str, defaults: Mapping[str, object]) -> Config:
+        """A nested table, or an empty one where it is absent, with the defaults of its class."""
+        return (self.table(name) or Config({}, self.model_id)).filled(defaults)
+
     def filled(self, defaults: Mapping[str, object]) -> Config:
         """This config with the defaults of its class where a key is absent or null."""
         given = {name: value for name, value in self.values.items() if value is not None}
@@ -186,6 +197,12 @@ class Config:
     def intermediate_size(self) -> int:
         """Width inside a layer's MLP."""
         return self.size("intermediate_size")
+
+    @property
+    def num_labels(self) -> int:
+        """Labels that a classifier chooses from: `num_labels`, or as many as `id2label` names; the library's two."""
+        named = self.table("id2label")
+        return self.size("num_labels", default=len(named.values) if named and named.values else 2)
 
     @property
     def num_key_value_heads(self) -> int:

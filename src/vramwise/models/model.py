@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.models.blocks import Block, Buffer, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
@@ -139,6 +140,13 @@ class Model:
 
     @cached_property
     def hidden_size(self) -> int:
-        """Width of the stream that the last block reads: the text's where there is one."""
+        """Width of the stream that the last block reads: the text's where there is one.
+
+        Raises UnsupportedModelError for a model of which only the weights are described.
+        """
         reading = [block.inputs["hidden"] for block in self.blocks if "hidden" in block.inputs]
-        return (reading or list(self.blocks[-1].inputs.values()))[-1].width
+        read = reading or list(self.blocks[-1].inputs.values())
+        if not read:
+            kind = self.config.model_type
+            raise UnsupportedModelError(f"{self.id or 'model'}: of {kind} only the parameters are described")
+        return read[-1].width

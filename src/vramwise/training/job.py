@@ -16,7 +16,7 @@ from vramwise.training.recipe.adapters import check_trainable
 from vramwise.training.recipe.attention import check_padding, rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.heads import untied, with_head
-from vramwise.training.recipe.images import check_images, with_whole_towers
+from vramwise.training.recipe.images import check_described, check_images, with_whole_towers
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
     resolved,
@@ -91,6 +91,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
         from vramwise.frameworks.named_versions import check_versions
 
         check_versions(scenario.train)
+    check_described(model)
     if scenario.train.head in ("sequence-classification", "none"):
         model = with_head(model, scenario.train.head)
     if framework_of(scenario.train).own_layers:

@@ -118,6 +118,7 @@ _ROWS = (
     Primitive("sqrt", "new", ("result",)),
     Primitive("rsqrt", "new", ("result",), is_fusible=True, fp32_under_autocast=_CUDA),
     Primitive("reciprocal", "new", ("result",)),
+    Primitive("erf", "new", ("self",)),
     Primitive("exp", "new", ("result",), is_fusible=True, fp32_under_autocast=_CUDA),
     Primitive("expm1", "new", ("result",), fp32_under_autocast=_CUDA),
     Primitive("log", "new", ("self",), fp32_under_autocast=_CUDA),

@@ -29,10 +29,6 @@ def classifies(c: Config) -> bool:
     return any(str(name).endswith("ForImageClassification") for name in c.items("architectures") or [])
 
 
-def _sizes(c: Config, name: str) -> list[int]:
-    return [Config({name: value}, c.model_id).size(name) for value in c.items(name) or []]
-
-
 def layer(c: Config, width: int) -> list[Weight]:
     """A convolution by channel, a norm, two products; version 1 scales their result, 2 norms between them."""
     found = [*with_bias("dwconv", width, 1, _AROUND, _AROUND), *layer_norm("layernorm", width),
@@ -56,7 +52,7 @@ def stage(c: Config, name: str, index: int, widths: list[int], depth: int) -> li
 def blocks(config: Config) -> tuple[Block, ...]:
     """Patches, stages, norm, classifier."""
     c = config.filled(CLASS_DEFAULTS)
-    widths, depths = _sizes(c, "hidden_sizes"), _sizes(c, "depths")
+    widths, depths = c.sizes("hidden_sizes"), c.sizes("depths")
     if not widths or len(widths) != len(depths):
         raise c.error(f"hidden_sizes ({len(widths)} numbers) and depths ({len(depths)}) name the same stages")
     root = f"{c.model_type}." if classifies(c) else ""
@@ -67,7 +63,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
     stages = [stage(c, f"{root}encoder.stages.{i}", i, widths, depths[i]) for i in range(len(widths))]
     last = [(f"{root}{leaf}", shape) for leaf, shape in layer_norm("layernorm", widths[-1])]
     if root:
-        last += product("classifier", c.size("num_labels", default=len(c.get("id2label") or {}) or 2), widths[-1])
+        last += product("classifier", c.num_labels, widths[-1])
     return (
         known_weights(f"{root}embeddings", patches, "an embedding of patches"),
         *(block for blocks_of_stage in stages for block in blocks_of_stage),

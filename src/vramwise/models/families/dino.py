@@ -133,7 +133,7 @@ def closing(c: Config, root: str) -> Block:
     x = b.layer_norm(b.input("image", c.hidden_size), norm, part="vision")
     if not root:
         return b.build(image=x)
-    labels = c.size("num_labels", default=len(c.get("id2label") or {}) or 2)
+    labels = c.num_labels
     both = b.unary(ClassAndMean(), x, width=2 * x.width)
     return b.build(logits=b.linear(both, "classifier", labels, bias=True))
 

@@ -15,7 +15,7 @@ from vramwise.models.layers.code_decoder import bridge, layer
 from vramwise.models.layers.t5_stack import Stack, embedding, encoder_end
 from vramwise.models.operations.codes import CodeHeads, CodesEmbedding
 from vramwise.models.operations.undescribed import Undescribed
-from vramwise.models.towers.encodec import codec_weights
+from vramwise.models.towers.encodec import codec_buffers, codec_weights
 
 HEAD = "seq2seq-lm"
 # Defaults of MusicgenDecoderConfig and MusicgenMelodyDecoderConfig (transformers 5.23).
@@ -58,7 +58,10 @@ def blocks(c: Config) -> tuple[Block, ...]:
     if codes > MOST_CODEBOOKS:
         raise c.error(f"num_codebooks: at most {MOST_CODEBOOKS}, got {codes}")
     b = BlockBuilder("audio_encoder", part="audio", modality="audio")
-    weights = [b.parameter("", name, shape) for name, shape in codec_weights(part(c, "audio_encoder", "encodec"))]
+    encodec = part(c, "audio_encoder", "encodec")
+    weights = [b.parameter("", name, shape) for name, shape in codec_weights(encodec)]
+    for name, shape in codec_buffers(encodec):
+        b.buffer("", name, shape)
     codec = b.build(codes=b.op(Undescribed(name="a codec of sound"), "", [], [1], weights)[0])
     b = BlockBuilder("decoder", part="embedding")
     rows, many = decoder.vocab_size, range(codes)

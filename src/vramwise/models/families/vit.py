@@ -72,7 +72,7 @@ def closing(c: Config, root: str) -> Block:
         width = c.size("pooler_output_size", default=c.hidden_size)
         y = b.activation(b.linear(first, "pooler.dense", width, bias=True), c.text("pooler_act", "tanh"))
         return b.build(image=y)
-    labels = c.size("num_labels", default=len(c.get("id2label") or {}) or 2)
+    labels = c.num_labels
     return b.build(logits=b.linear(first, "classifier", labels, bias=True))
 
 

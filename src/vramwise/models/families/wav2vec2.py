@@ -39,13 +39,9 @@ def _norm(name: str, width: int) -> tuple[Weight, Weight]:
     return (f"{name}.weight", (width,)), (f"{name}.bias", (width,))
 
 
-def _sizes(c: Config, name: str) -> list[int]:
-    return [Config({name: value}, c.model_id).size(name) for value in c.items(name) or []]
-
-
 def convolutions(c: Config) -> list[Weight]:
     """One convolution after another over samples; all are normed, or the first one by groups."""
-    widths, kernels, every = _sizes(c, "conv_dim"), _sizes(c, "conv_kernel"), c.text("feat_extract_norm", "group")
+    widths, kernels, every = c.sizes("conv_dim"), c.sizes("conv_kernel"), c.text("feat_extract_norm", "group")
     if not widths or len(widths) != len(kernels):
         raise c.error(f"conv_dim ({len(widths)} numbers) and conv_kernel ({len(kernels)}) name the same convolutions")
     if every not in ("group", "layer"):

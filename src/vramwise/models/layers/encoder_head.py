@@ -34,7 +34,7 @@ def pooler(c: Config, module: str) -> Block:
 
 
 _POOLED_FIRST = frozenset({"bert"})
-_DENSE_FIRST = frozenset({"camembert", "roberta", "xlm-roberta"})
+_DENSE_FIRST = frozenset({"camembert", "esm", "roberta", "xlm-roberta"})
 
 
 def classifies(c: Config) -> bool:
@@ -46,7 +46,7 @@ def classifies(c: Config) -> bool:
 def classifier(c: Config, root: str) -> Block:
     """BERT's pooler and a product, or RoBERTa's two products: scores of the first token, one for each label."""
     pooled = c.model_type in _POOLED_FIRST
-    labels, chance = c.size("num_labels", default=len(c.get("id2label") or {}) or 2), c.get("classifier_dropout")
+    labels, chance = c.num_labels, c.get("classifier_dropout")
     dropout = c.number("classifier_dropout" if chance is not None else "hidden_dropout_prob", 0.1)
     b = BlockBuilder("", part="head")
     x = b.unary(FirstToken(), b.input("hidden", c.hidden_size))

@@ -24,12 +24,17 @@ class Stored(Operation):
     __slots__ = ()
 
 
-@lowering(Undescribed)
-def undescribed(run: Lowering, op: Undescribed, *inputs: Tensor) -> NoReturn:
-    raise UnsupportedModelError(
+def refusal(op: Undescribed) -> UnsupportedModelError:
+    """The error of a training that would run it."""
+    return UnsupportedModelError(
         f"{op.module or 'model'}: the activations of {op.name} are not described yet, so that training cannot be "
         "estimated; parameters and caches are"
     )
+
+
+@lowering(Undescribed)
+def undescribed(run: Lowering, op: Undescribed, *inputs: Tensor) -> NoReturn:
+    raise refusal(op)
 
 
 @lowering(Stored)

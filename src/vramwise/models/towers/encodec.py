@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from vramwise.errors import SourceError
 from vramwise.models.config import Config
 from vramwise.models.towers.tower_design import Weight, layer_norm
 
-# Defaults of EncodecConfig (transformers 5.23). Codebooks are buffers.
+# Defaults of EncodecConfig (transformers 5.23).
 _DEFAULTS: dict[str, object] = {
     "audio_channels": 1, "hidden_size": 128, "num_filters": 32, "num_residual_layers": 1,
     "upsampling_ratios": [8, 5, 4, 2], "kernel_size": 7, "last_kernel_size": 7, "residual_kernel_size": 3,
-    "compress": 2, "num_lstm_layers": 2,
+    "compress": 2, "num_lstm_layers": 2, "codebook_size": 1024, "sampling_rate": 24_000,
+    "target_bandwidths": [1.5, 3.0, 6.0, 12.0, 24.0],
 }  # fmt: skip
 MOST_LAYERS = 64
+MOST_CODEBOOKS = 1024
 
 
 class Codec:
-    """Writes the layers of one half in order; a layer without weights, such as an activation, still has a number."""
+    """Writes the layers of one half in order; a layer without weights, such as an activation, still has a number.
 
-    def __init__(self, c: Config, name: str) -> None:
-        self.c, self.name, self.index = c, name, 0
-        self.weight_norm = c.text("norm_type", "weight_norm") == "weight_norm"
+    `plain`: Mimi's, without norms and without an LSTM.
+    """
+
+    def __init__(self, c: Config, name: str, plain: bool) -> None:
+        self.c, self.name, self.index, self.plain = c, name, 0, plain
+        self.weight_norm = not plain and c.text("norm_type", "weight_norm") == "weight_norm"
 
     def convolution(
         self, name: str, given: int, made: int, kernel: int, *, transposed: bool = False
@@ -34,7 +41,7 @@ class Codec:
             yield f"{name}.conv.parametrizations.weight.original1", shape
         else:
             yield f"{name}.conv.weight", shape
-            yield from layer_norm(f"{name}.norm", made)
+            yield from () if self.plain else layer_norm(f"{name}.norm", made)
 
     def place(self, skipped: int = 0) -> str:
         """The next layer's name, after `skipped` without weights."""
@@ -50,14 +57,17 @@ class Codec:
                 yield from self.convolution(f"{block}.shortcut", width, width, 1)
 
     def lstm(self, width: int) -> Iterator[Weight]:
+        if self.plain:
+            return
         name = self.place()
         for i in range(self.c.size("num_lstm_layers")):
             yield from ((f"{name}.lstm.weight_{side}_l{i}", (4 * width, width)) for side in ("ih", "hh"))
             yield from ((f"{name}.lstm.bias_{side}_l{i}", (4 * width,)) for side in ("ih", "hh"))
 
 
-def _encoder(c: Config, ratios: list[int]) -> Iterator[Weight]:
-    half, width = Codec(c, "encoder"), c.size("num_filters")
+def _encoder(half: Codec, ratios: list[int]) -> Iterator[Weight]:
+    c = half.c
+    width = c.size("num_filters")
     yield from half.convolution(half.place(), c.size("audio_channels"), width, c.size("kernel_size"))
     for ratio in reversed(ratios):
         yield from half.residual(width)
@@ -67,8 +77,9 @@ def _encoder(c: Config, ratios: list[int]) -> Iterator[Weight]:
     yield from half.convolution(half.place(1), width, c.hidden_size, c.size("last_kernel_size"))
 
 
-def _decoder(c: Config, ratios: list[int]) -> Iterator[Weight]:
-    half, width = Codec(c, "decoder"), c.size("num_filters") * 2 ** len(ratios)
+def _decoder(half: Codec, ratios: list[int]) -> Iterator[Weight]:
+    c = half.c
+    width = c.size("num_filters") * 2 ** len(ratios)
     yield from half.convolution(half.place(), c.hidden_size, width, c.size("kernel_size"))
     yield from half.lstm(width)
     for ratio in ratios:
@@ -78,16 +89,39 @@ def _decoder(c: Config, ratios: list[int]) -> Iterator[Weight]:
     yield from half.convolution(half.place(1), width, c.size("audio_channels"), c.size("last_kernel_size"))
 
 
+def halves(c: Config, encoder: str, decoder: str, *, plain: bool) -> tuple[Weight, ...]:
+    """The convolutions of both halves, of a config with its class's defaults."""
+    ratios = c.sizes("upsampling_ratios")
+    residual = c.size("num_residual_layers", least=0)
+    if not 0 < len(ratios) <= 16 or max(c.size("num_lstm_layers", default=1), residual) > MOST_LAYERS:
+        raise c.error(f"expected 1 to 16 upsampling_ratios and at most {MOST_LAYERS} layers of a kind")
+    return (*_encoder(Codec(c, encoder, plain), ratios), *_decoder(Codec(c, decoder, plain), ratios))
+
+
 def codec_weights(c: Config) -> tuple[Weight, ...]:
     """Every parameter of both halves."""
+    return halves(c.filled(_DEFAULTS), "encoder", "decoder", plain=False)
+
+
+def codebooks(count: int, size: int, width: int, name: str, *leaves: str) -> tuple[Weight, ...]:
+    """The tables of a quantizer, which its class registers as buffers."""
+    if count > MOST_CODEBOOKS:
+        raise SourceError(f"model config: at most {MOST_CODEBOOKS:,} codebooks of a codec, got {count:,}")
+    return tuple((f"{name.format(i)}.codebook.{leaf}", (size, width)) for i in range(count) for leaf in leaves)
+
+
+def num_codebooks(c: Config, rate: str, hop: int) -> int:
+    """As many as the widest band has bits for at the codec's frames a second."""
+    bands = [Config({"target_bandwidths": b}, c.model_id).number("target_bandwidths")
+             for b in c.items("target_bandwidths") or []]  # fmt: skip
+    frames, bits = math.ceil(c.size(rate) / hop), math.ceil(math.log2(c.size("codebook_size", least=2)))
+    return int(1000 * bands[-1] // (frames * bits)) if bands else 0
+
+
+def codec_buffers(c: Config) -> tuple[Weight, ...]:
+    """EnCodec's codebooks, and the means that training keeps of them."""
     c = c.filled(_DEFAULTS)
-    ratios = [
-        Config({"upsampling_ratios": r}, c.model_id).size("upsampling_ratios")
-        for r in c.items("upsampling_ratios") or []
-    ]
-    if (
-        not 0 < len(ratios) <= 16
-        or max(c.size("num_lstm_layers"), c.size("num_residual_layers", least=0)) > MOST_LAYERS
-    ):
-        raise c.error(f"expected 1 to 16 upsampling_ratios and at most {MOST_LAYERS} layers of a kind")
-    return (*_encoder(c, ratios), *_decoder(c, ratios))
+    width = c.size("codebook_dim", default=c.hidden_size)
+    count = num_codebooks(c, "sampling_rate", math.prod(c.sizes("upsampling_ratios")))
+    name = "quantizer.layers.{}"
+    return codebooks(count, c.size("codebook_size"), width, name, "embed", "embed_avg")

@@ -56,7 +56,7 @@ def file_contents(model: Model) -> FileContents:
     described = _has(model, "prediction_with_copies") or _has(model, "prediction_without_copies")
     unknown = "" if described or not count else f"{count} layers that predict further tokens"
     count = count if described else 0
-    prediction = count * _prediction_numel(model, layer)
+    prediction = count * _prediction_numel(model, layer) if count else 0
     buffers = _buffers(model) + count * (_experts(layer) if _has(model, "corrected_routers") else 0)
     try:
         storage = storage_of(model, "auto", None, None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import prod
 
+from vramwise.formats import dtype
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
@@ -36,6 +38,16 @@ def weights_node(model: Model, storage: Storage, layout: Layout, stage: int, rou
             Node("allocator rounding", weights.rounding, "derived", formula="Σ block − tensor", source=ALLOCATOR)
         )
     return Node.group("weights", leaves)
+
+
+def with_buffers(weights: Node, model: Model, storage: Storage) -> Node:
+    """Beside the weights the large tensors that modules register beside their parameters, such as codebooks."""
+    size = sum(prod(one.shape) * int(dtype(one.dtype or storage.dtype).bytes_per_value) for one in model.buffers)
+    if not size:
+        return weights
+    source = "transformers 5.23 models/*/modeling_*.py: register_buffer, nn.Buffer"
+    formula = "Σ elements × bytes of the dtype"
+    return Node.group("weights", (*weights.children, Node("buffers", size, "exact", formula=formula, source=source)))
 
 
 def heaviest_stage(model: Model, storage: Storage, layout: Layout) -> int:

@@ -10,7 +10,7 @@ from vramwise.serving.common.forward.modules import forward_live_set
 from vramwise.serving.common.heads import most_attention_heads
 from vramwise.serving.common.layouts import PLAIN
 from vramwise.serving.common.storage import Storage
-from vramwise.serving.common.weight_nodes import weights_node
+from vramwise.serving.common.weight_nodes import weights_node, with_buffers
 from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.transformers.dynamic_cache import dynamic_cache, source_tokens
 from vramwise.serving.transformers.fixed_cache import RESIDUAL_TOKENS, quantized_bytes, static_bytes
@@ -216,8 +216,8 @@ def _loading(model: Model, plan: Plan, weights: Node, context: Node) -> Phase:
 
 
 def generate_weights(model: Model, storage: Storage) -> Node:
-    """Weights, and the buffer into which exllama unpacks 4-bit GPTQ layers (auto_gptq qlinear_exllamav2)."""
-    weights = weights_node(model, storage, PLAIN, 0)
+    """Weights, buffers, and that into which exllama unpacks 4-bit GPTQ layers (auto_gptq qlinear_exllamav2)."""
+    weights = with_buffers(weights_node(model, storage, PLAIN, 0), model, storage)
     rule = storage.quantization
     if rule is None or rule.layout != "gptq" or rule.bits != 4:
         return weights

@@ -12,6 +12,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.execution import Images
 from vramwise.models.model import Model
+from vramwise.models.operations.undescribed import Undescribed, refusal
 from vramwise.models.type_facts import has_fact
 from vramwise.training.resolved import ResolvedTrain
 
@@ -40,6 +41,17 @@ def images_of(train: ResolvedTrain, model: Model) -> Images | None:
 def image_tokens_of(train: ResolvedTrain, model: Model) -> int:
     """Tokens of a sequence that its images take: no sequence is shorter; 1 without any."""
     return _tokens(train, model).tokens * train.images_per_sequence if train.images_per_sequence else 1
+
+
+def check_described(model: Model) -> None:
+    """Raises UnsupportedModelError for a model without text of which some operation is not described.
+
+    A batch of text leaves out what it has for images or sound; a model of these alone has no such batch.
+    """
+    if "hidden" in model.blocks[-1].inputs:
+        return
+    for op in model.operations(Undescribed):
+        raise refusal(op)
 
 
 def check_images(train: ResolvedTrain, model: Model) -> None:
