@@ -1,0 +1,197 @@
+"""A pipeline of Diffusers on fake tensors: its own `__call__`, two steps of the denoiser, and the VAE's decoder.
+
+Offloading is the libraries' own (accelerate's hooks, Diffusers' groups), so that what waits on the host, and when it
+comes, is what they do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from vramwise.dryrun.assumed import Assumptions
+from vramwise.dryrun.card import Card
+from vramwise.dryrun.categories import CARRIED
+from vramwise.dryrun.pipeline_parts import component_made, pipeline_made
+from vramwise.dryrun.run import DryRun
+from vramwise.dryrun.session import Session
+from vramwise.measure.building import torch_dtype
+from vramwise.measure.job import Job
+from vramwise.measure.libraries import library
+from vramwise.measure.steps import nbytes
+
+ENCODING, STEP, DECODING = "text encoder", "denoise step", "VAE decode"
+_STEPS: Final = 2
+"""The second step finds the first one's prediction alive."""
+_DENOISERS: Final = ("transformer", "transformer_2", "unet")
+_DECODERS: Final = ("vae", "vqvae")
+_PROMPT: Final = "a prompt"
+
+
+def is_pipeline(config: Mapping[str, object]) -> bool:
+    """Whether a config is a `model_index.json` or a component of one."""
+    return isinstance(config.get("_class_name"), str)
+
+
+class PipelineRun(DryRun):
+    """One picture or video of a pipeline, or one call of its denoiser alone."""
+
+    def __init__(self, job: Job, card: Card, workspace_bytes: int, progress: Callable[[int, int], None]) -> None:
+        super().__init__(job, card, workspace_bytes, progress, Session(card, workspace_bytes, assumed=Assumptions({})))
+        self.moment = ""
+
+    def _run(self) -> None:
+        torch = library("torch")
+        self.facts["versions"] |= {"diffusers": library("diffusers").__version__}  # type: ignore[operator]
+        self.recorder.mark("0|load")
+        parts = self._parts()
+        self._describe_parts(parts)
+        with torch.no_grad():
+            call = self._alone(*parts.values()) if "inputs" in self.job.config else self._whole(parts)
+            self.recorder.mark("0|loaded")
+            self.finished = 1
+            if self.job.task == "load":
+                return
+            self.session.watcher.from_host = "weights"
+            call()
+            self.recorder.mark("1|end")
+
+    def _parts(self) -> dict[str, Any]:
+        settings, config = self.job.settings, self.job.config
+        dtype, waits = str(settings.get("dtype", "bf16")), settings.get("offload") not in (None, "none")
+        device = "cpu" if waits else "cuda"
+        if "inputs" in config:
+            return {"": component_made(_as_table(config["model"]), dtype, device)}
+        found = {}
+        for name, one in config.items():
+            if isinstance(one, Mapping):
+                own = str(config.get("decoder_dtype") or dtype) if name in _DECODERS else dtype
+                found[name] = component_made(one, own, device)
+        return found
+
+    def _describe_parts(self, parts: Mapping[str, Any]) -> None:
+        watcher = self.session.watcher
+        every = {id(p): p for part in parts.values() for p in part.parameters()}
+        tables = [one for part in parts.values() for one in part.buffers()]
+        self.facts["num_parameters"] = sum(p.numel() for p in every.values())
+        config: Any = self.job.config
+        self.facts["class"] = config["model"]["_class_name"] if "inputs" in config else config["_class_name"]
+        self.sizes["weights"] = nbytes(list(every.values()), 512)
+        watcher.name("weights", every.values())
+        watcher.name("buffers", tables)
+        for name, part in parts.items():
+            for inner, tensor in [*part.named_parameters(), *part.named_buffers()]:
+                watcher.place(tensor, ".".join(filter(None, (name, inner))))
+
+    def _alone(self, model: Any) -> Callable[[], None]:
+        """One call of a model with tensors of the shapes that its pipeline gives it."""
+        torch, config = library("torch"), self.job.config
+        if self.job.settings.get("quantization") == "fp8":
+            self._in_fp8(model)
+
+        def call() -> None:
+            given: Any = config["inputs"]
+            self._begin(STEP)
+            inputs = {
+                name: torch.zeros(shape, dtype=_dtype(kind), device="cuda") for name, (shape, kind) in given.items()
+            }
+            self.session.watcher.name(CARRIED, inputs.values())
+            model(**inputs)
+
+        return call
+
+    def _whole(self, parts: Mapping[str, Any]) -> Callable[[], None]:
+        settings = self.job.settings
+        pipeline = pipeline_made(self.job.config, parts, int(settings.get("prompt_tokens") or 77))
+        denoisers = [parts[name] for name in _DENOISERS if parts.get(name) is not None]
+        if settings.get("quantization") == "fp8":
+            for one in denoisers:
+                self._in_fp8(one)
+        self._watch(parts)
+        for wanted in ("tiling", "slicing"):
+            if settings.get(f"vae_{wanted}"):
+                getattr(pipeline.vae, f"enable_{wanted}")()
+        _offload(pipeline, str(settings.get("offload") or "none"))
+
+        def call() -> None:
+            out = pipeline(**_arguments(pipeline, settings))
+            del out
+
+        return call
+
+    def _in_fp8(self, model: Any) -> None:
+        torch = library("torch")
+        compute = torch_dtype(str(self.job.settings["dtype"]))
+        model.enable_layerwise_casting(storage_dtype=torch.float8_e4m3fn, compute_dtype=compute)
+
+    def _watch(self, parts: Mapping[str, Any]) -> None:
+        for name, part in parts.items():
+            if name in _DECODERS:
+                part.decode = self._marked(part.decode)
+                continue
+            moment = STEP if name in _DENOISERS else ENCODING
+            part.register_forward_pre_hook(lambda *_, moment=moment: self._begin(moment))
+
+    def _marked(self, decode: Any) -> Any:
+        def decoded(*args: Any, **kwargs: Any) -> Any:
+            self._begin(DECODING)
+            return decode(*args, **kwargs)
+
+        return decoded
+
+    def _begin(self, moment: str) -> None:
+        """A moment begins; what lives and is no weight is what the pipeline's frame carries into it."""
+        if moment == self.moment:
+            return
+        self.moment = moment
+        self.recorder.mark(f"1|{moment}")
+        for life in self.session.watcher.alive.values():
+            life.name = life.name or CARRIED
+
+
+def _offload(pipeline: Any, kind: str) -> None:
+    """As the flags of `estimate` say it (docs/diffusion.md)."""
+    torch = library("torch")
+    if kind == "model":
+        pipeline.enable_model_cpu_offload()
+    elif kind == "sequential":
+        pipeline.enable_sequential_cpu_offload()
+    elif kind == "group":
+        pipeline.enable_group_offload(
+            onload_device=torch.device("cuda"), offload_device=torch.device("cpu"), offload_type="leaf_level",
+            use_stream=True,
+        )  # fmt: skip
+    else:
+        pipeline.to("cuda")
+
+
+def _arguments(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `__call__` is given: sizes and guidance, where it takes them."""
+    takes = inspect.signature(pipeline.__call__).parameters
+    batch = int(settings.get("batch_size") or 1)
+    found: dict[str, Any] = {"prompt": [_PROMPT] * batch, "num_inference_steps": _STEPS, "output_type": "pt"}
+    if settings.get("image_size"):
+        width, height = map(int, str(settings["image_size"]).split("x"))
+        found |= {"width": width, "height": height}
+    if settings.get("num_frames") and "num_frames" in takes:
+        found["num_frames"] = int(settings["num_frames"])
+    if settings.get("prompt_tokens") and "max_sequence_length" in takes:
+        found["max_sequence_length"] = int(settings["prompt_tokens"])
+    guidance = settings.get("guidance_scale")
+    if guidance is not None:
+        own = takes.get("guidance_scale")
+        reads_number = own is not None and own.default is not None
+        found["guidance_scale" if reads_number else "true_cfg_scale"] = float(guidance)
+        if not reads_number and guidance > 1:
+            found["negative_prompt"] = [" "] * batch
+    return found
+
+
+def _as_table(value: object) -> Mapping[str, object]:
+    assert isinstance(value, Mapping)
+    return value
+
+
+def _dtype(kind: str) -> Any:
+    return library("torch").int64 if kind == "int64" else torch_dtype(kind)

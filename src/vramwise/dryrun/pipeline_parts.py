@@ -1,0 +1,143 @@
+"""A pipeline of Diffusers with weights that nobody read: its real classes, made from their configs.
+
+What a checkpoint's folder holds beside configs is stood in for: a tokenizer by ids of a prompt as long as the pipeline
+reads, a scheduler by its class as it is made without a config.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from vramwise.errors import VramwiseError
+from vramwise.measure.building import torch_dtype
+from vramwise.measure.libraries import library
+
+_CLIP_TOKENS: Final = 77
+_SCHEDULER: Final = "EulerDiscreteScheduler"
+"""Where a pipeline takes many, as the Stable Diffusion pipelines do: XL's own."""
+_HALF_OF_THE_STEPS: Final = 0.5
+"""`boundary_ratio` of a pipeline with two denoisers whose index does not say it: each takes one of two steps."""
+
+
+class PromptIds:
+    """Stands in for a tokenizer: every prompt has as many tokens as it may have.
+
+    `longest`: of a prompt that is padded to the longest one.
+    """
+
+    model_max_length = _CLIP_TOKENS
+    added_tokens_encoder: Final[dict[str, int]] = {}
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+
+    def __call__(self, text: Any, padding: Any = None, max_length: int | None = None, **_: Any) -> Any:
+        torch = library("torch")
+        rows = 1 if isinstance(text, str) else len(text)
+        tokens = (max_length or self.model_max_length) if padding == "max_length" else self.longest
+        ids = torch.ones((rows, tokens), dtype=torch.long)
+        return library("transformers").BatchEncoding({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    def tokenize(self, text: str) -> list[str]:
+        """Words, in which pipelines look for those of textual inversion."""
+        return text.split()
+
+    def batch_decode(self, *_: Any, **__: Any) -> list[str]:
+        """What was cut off of a prompt: nothing."""
+        return []
+
+
+@contextmanager
+def _without_first_values() -> Iterator[None]:
+    """Modules are made without the random numbers that a checkpoint would overwrite."""
+    with library("transformers.initialization").no_init_weights():
+        yield
+
+
+def class_named(name: str) -> Any:
+    """A class of Diffusers, or of transformers. Raises VramwiseError where this version has none."""
+    diffusers, transformers = library("diffusers"), library("transformers")
+    kind = getattr(diffusers, name, None) or getattr(transformers, name, None)
+    if kind is None:
+        raise VramwiseError(f"neither Diffusers {diffusers.__version__} nor transformers has a class {name}")
+    return kind
+
+
+def component_made(config: Mapping[str, object], dtype: str, device: str) -> Any:
+    """One model of a pipeline as `from_pretrained(torch_dtype=…)` leaves it, on `device`."""
+    values = {key: value for key, value in config.items() if key != "_class_name"}
+    kind = class_named(str(config["_class_name"]))
+    with _without_first_values():
+        is_of_diffusers = hasattr(kind, "from_config")
+        made = kind.from_config(values) if is_of_diffusers else kind(kind.config_class(**values))
+    stay = set(getattr(kind, "_keep_in_fp32_modules", None) or ())
+    if not is_of_diffusers and dtype != "fp16":  # transformers modeling_utils.py: what overflows in fp16 alone
+        stay = set()
+    _cast(made, torch_dtype(dtype), device, stay)
+    return made.eval()
+
+
+def _cast(model: Any, dtype: Any, device: str, stay: set[str]) -> None:
+    """Parameters and stored buffers in a dtype; tables that no file holds, and modules of `stay`, keep theirs."""
+    torch = library("torch")
+    held, made = set(model.state_dict()), {}
+    for path, module in model.named_modules():
+        for leaf, one in module._parameters.items():
+            if one is None:
+                continue
+            name = f"{path}.{leaf}" if path else leaf
+            own = one.dtype if stay & set(name.split(".")) or not one.is_floating_point() else dtype
+            if id(one) not in made:
+                moved = (
+                    one.detach().to(dtype=own) if device == "cpu" else torch.empty(one.shape, dtype=own, device=device)
+                )
+                made[id(one)] = one, torch.nn.Parameter(moved, requires_grad=False)
+            module._parameters[leaf] = made[id(one)][1]
+        for leaf, one in module._buffers.items():
+            if one is not None:
+                is_stored = one.is_floating_point() and (f"{path}.{leaf}" if path else leaf) in held
+                module._buffers[leaf] = one.to(device=device, dtype=dtype if is_stored else one.dtype)
+
+
+def pipeline_made(index: Mapping[str, object], parts: Mapping[str, Any], longest_prompt: int) -> Any:
+    """The pipeline around models that were made; what it takes beside them is stood in for or left out."""
+    kind = class_named(str(index["_class_name"]))
+    given: dict[str, Any] = {}
+    for name, parameter in list(inspect.signature(kind.__init__).parameters.items())[1:]:
+        said = index.get(name)
+        if name in parts:
+            given[name] = parts[name]
+        elif name.startswith("tokenizer"):
+            given[name] = PromptIds(longest_prompt)
+        elif name == "scheduler":
+            given[name] = _scheduler(said, parameter.annotation)
+        elif isinstance(said, bool | int | float | str):
+            given[name] = said
+        elif name == "boundary_ratio" and parts.get("transformer_2") is not None:
+            given[name] = _HALF_OF_THE_STEPS
+        elif parameter.default is inspect.Parameter.empty:
+            given[name] = None
+    if "requires_safety_checker" in inspect.signature(kind.__init__).parameters:
+        given["requires_safety_checker"] = False
+    pipeline = kind(**given)
+    vae = given.get("vae")
+    if vae is not None and getattr(vae.config, "shift_factor", 0.0) is None:
+        vae.register_to_config(shift_factor=0.0)  # a number that pipelines add; configs without it are cut ones
+    template = getattr(pipeline, "prompt_template_encode_start_idx", 0)
+    for one in given.values():
+        if isinstance(one, PromptIds):
+            one.longest += template
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def _scheduler(said: object, annotation: Any) -> Any:
+    diffusers = library("diffusers")
+    named = said[1] if isinstance(said, list | tuple) and len(said) == 2 else None
+    kind = getattr(diffusers, str(named), None) if named else None
+    if kind is None:
+        kind = annotation if isinstance(annotation, type) and hasattr(annotation, "from_config") else None
+    return (kind or getattr(diffusers, _SCHEDULER))()
