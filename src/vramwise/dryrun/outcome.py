@@ -84,7 +84,7 @@ def result_of(
 
 def _ran(facts: Mapping[str, Any]) -> str:
     versions = facts.get("versions", {})
-    said = " · ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft") if name in versions)
+    said = " · ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "diffusers", "peft") if name in versions)
     what = f"{facts['class']} itself ran" if facts.get("class") else "the script itself ran"
     return f"dry run: {what} on fake tensors, without a GPU ({said})"
 

@@ -29,11 +29,6 @@ _DECODERS: Final = ("vae", "vqvae")
 _PROMPT: Final = "a prompt"
 
 
-def is_pipeline(config: Mapping[str, object]) -> bool:
-    """Whether a config is a `model_index.json` or a component of one."""
-    return isinstance(config.get("_class_name"), str)
-
-
 class PipelineRun(DryRun):
     """One picture or video of a pipeline, or one call of its denoiser alone."""
 
@@ -58,25 +53,21 @@ class PipelineRun(DryRun):
             self.recorder.mark("1|end")
 
     def _parts(self) -> dict[str, Any]:
-        settings, config = self.job.settings, self.job.config
-        dtype, waits = str(settings.get("dtype", "bf16")), settings.get("offload") not in (None, "none")
-        device = "cpu" if waits else "cuda"
+        config: Any = self.job.config
+        device = "cpu" if self.job.settings.get("offload") not in (None, "none") else "cuda"
         if "inputs" in config:
-            return {"": component_made(_as_table(config["model"]), dtype, device)}
-        found = {}
-        for name, one in config.items():
-            if isinstance(one, Mapping):
-                own = str(config.get("decoder_dtype") or dtype) if name in _DECODERS else dtype
-                found[name] = component_made(one, own, device)
-        return found
+            return {"": component_made(config["model"], config["dtype"], device)}
+        return {
+            name: component_made(one, config["decoder_dtype" if name in _DECODERS else "dtype"], device)
+            for name, one in config["parts"].items()
+        }
 
     def _describe_parts(self, parts: Mapping[str, Any]) -> None:
         watcher = self.session.watcher
         every = {id(p): p for part in parts.values() for p in part.parameters()}
         tables = [one for part in parts.values() for one in part.buffers()]
         self.facts["num_parameters"] = sum(p.numel() for p in every.values())
-        config: Any = self.job.config
-        self.facts["class"] = config["model"]["_class_name"] if "inputs" in config else config["_class_name"]
+        self.facts["class"] = self.job.config["_class_name"]
         self.sizes["weights"] = nbytes(list(every.values()), 512)
         watcher.name("weights", every.values())
         watcher.name("buffers", tables)
@@ -122,7 +113,7 @@ class PipelineRun(DryRun):
 
     def _in_fp8(self, model: Any) -> None:
         torch = library("torch")
-        compute = torch_dtype(str(self.job.settings["dtype"]))
+        compute = torch_dtype(str(self.job.config["dtype"]))
         model.enable_layerwise_casting(storage_dtype=torch.float8_e4m3fn, compute_dtype=compute)
 
     def _watch(self, parts: Mapping[str, Any]) -> None:
@@ -186,11 +177,6 @@ def _arguments(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
         if not reads_number and guidance > 1:
             found["negative_prompt"] = [" "] * batch
     return found
-
-
-def _as_table(value: object) -> Mapping[str, object]:
-    assert isinstance(value, Mapping)
-    return value
 
 
 def _dtype(kind: str) -> Any:

@@ -102,9 +102,9 @@ def _cast(model: Any, dtype: Any, device: str, stay: set[str]) -> None:
                 module._buffers[leaf] = one.to(device=device, dtype=dtype if is_stored else one.dtype)
 
 
-def pipeline_made(index: Mapping[str, object], parts: Mapping[str, Any], longest_prompt: int) -> Any:
+def pipeline_made(config: Mapping[str, Any], parts: Mapping[str, Any], longest_prompt: int) -> Any:
     """The pipeline around models that were made; what it takes beside them is stood in for or left out."""
-    kind = class_named(str(index["_class_name"]))
+    kind, index = class_named(str(config["_class_name"])), config["index"]
     given: dict[str, Any] = {}
     for name, parameter in list(inspect.signature(kind.__init__).parameters.items())[1:]:
         said = index.get(name)
@@ -140,4 +140,7 @@ def _scheduler(said: object, annotation: Any) -> Any:
     kind = getattr(diffusers, str(named), None) if named else None
     if kind is None:
         kind = annotation if isinstance(annotation, type) and hasattr(annotation, "from_config") else None
-    return (kind or getattr(diffusers, _SCHEDULER))()
+    made = (kind or getattr(diffusers, _SCHEDULER))()
+    if hasattr(made, "index_for_timestep"):
+        made.index_for_timestep = lambda *_, **__: 0  # looked up by value, once, before the first step
+    return made

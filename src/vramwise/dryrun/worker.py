@@ -50,7 +50,8 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def whole_run(asked: dict[str, Any], job: Job | None = None) -> Ran:
     """A job run as it is."""
-    from vramwise.dryrun.pipeline import PipelineRun, is_pipeline
+    from vramwise.dryrun.pipeline import PipelineRun
+    from vramwise.dryrun.pipeline_job import is_pipeline
     from vramwise.dryrun.run import DryRun
 
     card, job = asked["card"], job or Job(**asked["job"])
