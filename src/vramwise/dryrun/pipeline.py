@@ -48,7 +48,7 @@ class PipelineRun(DryRun):
             self.finished = 1
             if self.job.task == "load":
                 return
-            self.session.watcher.from_host = "weights"
+            self.session.watcher.moved_as = "weights"
             call()
             self.recorder.mark("1|end")
 

@@ -73,11 +73,20 @@ def component_made(config: Mapping[str, object], dtype: str, device: str) -> Any
     with _without_first_values():
         is_of_diffusers = hasattr(kind, "from_config")
         made = kind.from_config(values) if is_of_diffusers else kind(kind.config_class(**values))
-    stay = set(getattr(kind, "_keep_in_fp32_modules", None) or ())
-    if not is_of_diffusers and dtype != "fp16":  # transformers modeling_utils.py: what overflows in fp16 alone
-        stay = set()
-    _cast(made, torch_dtype(dtype), device, stay)
+    if not is_of_diffusers:
+        made.tie_weights()
+    _cast(made, torch_dtype(dtype), device, _kept_in_fp32(kind, dtype))
     return made.eval()
+
+
+def _kept_in_fp32(kind: Any, dtype: str) -> set[str]:
+    """Words in the names of what a load leaves in fp32: in transformers (modeling_utils.py) what overflows in fp16 is
+    kept in fp16 alone, and what is strict in bf16 too; Diffusers (modeling_utils.py) keeps it in either."""
+    kept = set(getattr(kind, "_keep_in_fp32_modules", None) or ())
+    if hasattr(kind, "from_config"):
+        return kept
+    strict = set(getattr(kind, "_keep_in_fp32_modules_strict", None) or ())
+    return kept | strict if dtype == "fp16" else strict
 
 
 def _cast(model: Any, dtype: Any, device: str, stay: set[str]) -> None:

@@ -74,8 +74,8 @@ class Watcher:
         self.attention = redirected(capability)
         self.modules: list[str] = []
         self.head = ""
-        self.from_host = ""
-        """What is called whatever comes from the host now."""
+        self.moved_as = ""
+        """What copies are called that no module makes: weights from the host or in another dtype, as whole models move."""
         self._refs: dict[int, _Ref] = {}
         self._worked: set[bool] = set()
         self._made_at: dict[int, tuple[str, tuple[Frame, ...]]] = {}
@@ -258,14 +258,21 @@ class Watcher:
         return True
 
     def _category(self, operation: str, args: Any) -> str:
-        """A 16-bit copy of a weight, which autocast keeps; weights that come from the host."""
-        if self.from_host and operation in _COPIES and args and args[0].device.type == "cpu":
-            return self.from_host
+        """A 16-bit copy of a weight, which autocast keeps; weights that move."""
+        if self.moved_as and operation in _COPIES and self._moves(args[0]):
+            return self.moved_as
         if operation == "_to_copy" and args and isinstance(args[0], self._fake):
             source = self.alive.get(args[0].untyped_storage()._cdata)
             if source is not None and source.name in ("weights", "adapters") and self.moment.endswith("forward"):
                 return "weight casts"
         return ""
+
+    def _moves(self, source: Any) -> bool:
+        """Whether a copy is of a tensor on the host, or of a weight whose model is given another dtype."""
+        if source.device.type == "cpu":
+            return True
+        life = self.alive.get(source.untyped_storage()._cdata)
+        return life is not None and life.name == self.moved_as and not self.modules
 
     def _life(self, size: int, operation: str, backward: bool, name: str) -> Life:
         module, stack = self._asked(backward)
