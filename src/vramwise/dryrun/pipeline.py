@@ -6,6 +6,7 @@ comes, is what they do.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -13,6 +14,7 @@ from typing import Any, Final
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.categories import CARRIED
+from vramwise.dryrun.pipeline_offload import offloaded
 from vramwise.dryrun.pipeline_parts import component_made, pipeline_made
 from vramwise.dryrun.run import DryRun
 from vramwise.dryrun.session import Session
@@ -42,13 +44,13 @@ class PipelineRun(DryRun):
         self.recorder.mark("0|load")
         parts = self._parts()
         self._describe_parts(parts)
+        self.session.watcher.moved_as = "weights"
         with torch.no_grad():
             call = self._alone(*parts.values()) if "inputs" in self.job.config else self._whole(parts)
             self.recorder.mark("0|loaded")
             self.finished = 1
             if self.job.task == "load":
                 return
-            self.session.watcher.moved_as = "weights"
             call()
             self.recorder.mark("1|end")
 
@@ -103,11 +105,11 @@ class PipelineRun(DryRun):
         for wanted in ("tiling", "slicing"):
             if settings.get(f"vae_{wanted}"):
                 getattr(pipeline.vae, f"enable_{wanted}")()
-        _offload(pipeline, str(settings.get("offload") or "none"))
 
         def call() -> None:
-            out = pipeline(**_arguments(pipeline, settings))
-            del out
+            with offloaded(pipeline, str(settings.get("offload") or "none")):
+                self._watch_moves(parts)
+                pipeline(**_arguments(pipeline, settings))
 
         return call
 
@@ -117,19 +119,36 @@ class PipelineRun(DryRun):
         model.enable_layerwise_casting(storage_dtype=torch.float8_e4m3fn, compute_dtype=compute)
 
     def _watch(self, parts: Mapping[str, Any]) -> None:
+        """A moment begins where a model's own code does, below what a hook of offloading puts around it."""
         for name, part in parts.items():
-            if name in _DECODERS:
-                part.decode = self._marked(part.decode)
-                continue
-            moment = STEP if name in _DENOISERS else ENCODING
-            part.register_forward_pre_hook(lambda *_, moment=moment: self._begin(moment))
+            method = "forward" if name not in _DECODERS else "_decode" if hasattr(part, "_decode") else "decode"
+            setattr(part, method, self._begins(getattr(part, method), _moment(name)))
 
-    def _marked(self, decode: Any) -> Any:
-        def decoded(*args: Any, **kwargs: Any) -> Any:
-            self._begin(DECODING)
-            return decode(*args, **kwargs)
+    def _watch_moves(self, parts: Mapping[str, Any]) -> None:
+        """A moment begins as well where a model's weights come, once those of the one before it have gone."""
+        torch = library("torch")
 
-        return decoded
+        def watched(part: Any, moment: str) -> None:
+            move = part.to
+
+            @functools.wraps(move)
+            def moved(*args: Any, **kwargs: Any) -> Any:
+                if any(isinstance(one, torch.device) and one.type == "cuda" for one in (*args, *kwargs.values())):
+                    self._begin(moment)
+                return move(*args, **kwargs)
+
+            part.to = moved
+
+        for name, part in parts.items():
+            watched(part, _moment(name))
+
+    def _begins(self, method: Any, moment: str) -> Any:
+        @functools.wraps(method)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self._begin(moment)
+            return method(*args, **kwargs)
+
+        return called
 
     def _begin(self, moment: str) -> None:
         """A moment begins; what lives and is no weight is what the pipeline's frame carries into it."""
@@ -141,20 +160,9 @@ class PipelineRun(DryRun):
             life.name = life.name or CARRIED
 
 
-def _offload(pipeline: Any, kind: str) -> None:
-    """As the flags of `estimate` say it (docs/diffusion.md)."""
-    torch = library("torch")
-    if kind == "model":
-        pipeline.enable_model_cpu_offload()
-    elif kind == "sequential":
-        pipeline.enable_sequential_cpu_offload()
-    elif kind == "group":
-        pipeline.enable_group_offload(
-            onload_device=torch.device("cuda"), offload_device=torch.device("cpu"), offload_type="leaf_level",
-            use_stream=True,
-        )  # fmt: skip
-    else:
-        pipeline.to("cuda")
+def _moment(name: str) -> str:
+    """The moment in which a component of this name runs."""
+    return DECODING if name in _DECODERS else STEP if name in _DENOISERS else ENCODING
 
 
 def _arguments(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, Any]:

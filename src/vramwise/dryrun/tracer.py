@@ -75,7 +75,7 @@ class Watcher:
         self.modules: list[str] = []
         self.head = ""
         self.moved_as = ""
-        """What copies are called that no module makes: weights from the host or in another dtype, as whole models move."""
+        """What copies of weights are called, which come from the host or are in another dtype."""
         self._refs: dict[int, _Ref] = {}
         self._worked: set[bool] = set()
         self._made_at: dict[int, tuple[str, tuple[Frame, ...]]] = {}
@@ -268,11 +268,11 @@ class Watcher:
         return ""
 
     def _moves(self, source: Any) -> bool:
-        """Whether a copy is of a tensor on the host, or of a weight whose model is given another dtype."""
+        """Whether a copy is of a tensor on the host, or of a weight."""
         if source.device.type == "cpu":
             return True
         life = self.alive.get(source.untyped_storage()._cdata)
-        return life is not None and life.name == self.moved_as and not self.modules
+        return life is not None and life.name == self.moved_as
 
     def _life(self, size: int, operation: str, backward: bool, name: str) -> Life:
         module, stack = self._asked(backward)

@@ -68,8 +68,7 @@ def held(name: str, part: Component, stored: str, quantization: str | None) -> H
         by_name[one.name] = one.numel * (_FP32 if stays else size) if small is None else small
         sums["whole" if small is None else "quantized"] += by_name[one.name]
         if small is not None and quantization is not None:
-            copy = one.numel * size
-            unpacked[one.name] = copy - small if quantization == "fp8" else copy
+            unpacked[one.name] = one.numel * size
     leaves = [
         Node(f"{stored} tensors", sums["whole"], "exact", formula="Σ elements × bytes of the dtype",
              inputs={"parameters": part.model.num_parameters}, source=f"tensor shapes of {part.class_name}")
