@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from vramwise.dryrun.pipeline_schedule import scheduler_made
 from vramwise.errors import VramwiseError
 from vramwise.measure.building import torch_dtype
 from vramwise.measure.libraries import library
 
 _CLIP_TOKENS: Final = 77
-_SCHEDULER: Final = "EulerDiscreteScheduler"
-"""Where a pipeline takes many, as the Stable Diffusion pipelines do: XL's own."""
 _HALF_OF_THE_STEPS: Final = 0.5
 """`boundary_ratio` of a pipeline with two denoisers whose index does not say it: each takes one of two steps."""
 
@@ -122,7 +121,7 @@ def pipeline_made(config: Mapping[str, Any], parts: Mapping[str, Any], longest_p
         elif name.startswith("tokenizer"):
             given[name] = PromptIds(longest_prompt)
         elif name == "scheduler":
-            given[name] = _scheduler(said, parameter.annotation)
+            given[name] = scheduler_made(said, parameter.annotation)
         elif isinstance(said, bool | int | float | str):
             given[name] = said
         elif name == "boundary_ratio" and parts.get("transformer_2") is not None:
@@ -141,15 +140,3 @@ def pipeline_made(config: Mapping[str, Any], parts: Mapping[str, Any], longest_p
             one.longest += template
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
-
-
-def _scheduler(said: object, annotation: Any) -> Any:
-    diffusers = library("diffusers")
-    named = said[1] if isinstance(said, list | tuple) and len(said) == 2 else None
-    kind = getattr(diffusers, str(named), None) if named else None
-    if kind is None:
-        kind = annotation if isinstance(annotation, type) and hasattr(annotation, "from_config") else None
-    made = (kind or getattr(diffusers, _SCHEDULER))()
-    if hasattr(made, "index_for_timestep"):
-        made.index_for_timestep = lambda *_, **__: 0  # looked up by value, once, before the first step
-    return made

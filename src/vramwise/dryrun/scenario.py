@@ -67,16 +67,20 @@ def _asked(scenario: Scenario) -> tuple[dict[str, Any], Gpu | None, Room | None,
         estimated: Result | None = estimate(scenario)
     except UnsupportedModelError:
         estimated = None
-    table = dict(estimated.scenario if estimated else _with_sizes(scenario))
     found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
-    if is_pipeline(found.config):
+    of_diffusers = is_pipeline(found.config)
+    if estimated is not None:
+        table = dict(estimated.scenario)
+    else:
+        table = dict(scenario.to_dict()) if of_diffusers else _with_sizes(scenario)
+    if of_diffusers:
         _refuse_several_cards(table)
         config = pipeline_config(found, table)
     else:
         _refuse_what_has_no_fake(table)
         refuse_what_cannot_run(table, "cuda", command="dry-run")
         config = found.config
-    if not is_pipeline(config) and "model_type" not in config:
+    if not of_diffusers and "model_type" not in config:
         raise UsageError(
             f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
             "(dry-run -- python FILE.py), or ask vramwise estimate"
