@@ -18,6 +18,7 @@ from vramwise.verdict import verdict_of
 
 SOURCE: Final = "dry run: every allocation of the real module, replayed through the allocator's rules"
 WORKSPACE: Final = "library workspace"
+_LIBRARIES: Final = ("torch", "transformers", "diffusers", "peft")
 _UNSEEN: Final = (
     "a kernel's own temporaries are not seen (flash attention's backward, sorting, reductions): the interval has room "
     "for them"
@@ -84,7 +85,7 @@ def result_of(
 
 def _ran(facts: Mapping[str, Any]) -> str:
     versions = facts.get("versions", {})
-    said = " · ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "diffusers", "peft") if name in versions)
+    said = " · ".join(f"{name} {versions[name]}" for name in _LIBRARIES if name in versions)
     what = f"{facts['class']} itself ran" if facts.get("class") else "the script itself ran"
     return f"dry run: {what} on fake tensors, without a GPU ({said})"
 
@@ -125,7 +126,11 @@ def _quantities(
         quantities["params"] = Quantity.exact(int(report.facts["num_parameters"]))
     if load is not None:
         kept = load["categories"]
-        quantities["weights"] = Quantity.exact(sum(kept.get(name, 0) for name in ("weights", "adapters")))
+        on_card = sum(kept.get(name, 0) for name in ("weights", "adapters"))
+        waiting = int(report.sizes.get("weights waiting", 0))
+        quantities["weights"] = Quantity.exact(on_card or waiting)
+        if waiting:
+            quantities["host_memory"] = Quantity.exact(waiting)
     if report.sizes.get("KV cache"):
         quantities["kv_cache_bytes"] = Quantity.exact(report.sizes["KV cache"])
     largest = max(found["moments"], key=lambda moment: moment["bytes"])

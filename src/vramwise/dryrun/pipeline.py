@@ -56,7 +56,7 @@ class PipelineRun(DryRun):
 
     def _parts(self) -> dict[str, Any]:
         config: Any = self.job.config
-        device = "cpu" if self.job.settings.get("offload") not in (None, "none") else "cuda"
+        device = "cpu" if _waits(self.job) else "cuda"
         if "inputs" in config:
             return {"": component_made(config["model"], config["dtype"], device)}
         return {
@@ -70,7 +70,7 @@ class PipelineRun(DryRun):
         tables = [one for part in parts.values() for one in part.buffers()]
         self.facts["num_parameters"] = sum(p.numel() for p in every.values())
         self.facts["class"] = self.job.config["_class_name"]
-        self.sizes["weights"] = nbytes(list(every.values()), 512)
+        self.sizes["weights waiting" if _waits(self.job) else "weights"] = nbytes(list(every.values()), 512)
         watcher.name("weights", every.values())
         watcher.name("buffers", tables)
         for name, part in parts.items():
@@ -158,6 +158,11 @@ class PipelineRun(DryRun):
         self.recorder.mark(f"1|{moment}")
         for life in self.session.watcher.alive.values():
             life.name = life.name or CARRIED
+
+
+def _waits(job: Job) -> bool:
+    """Whether weights wait in host memory."""
+    return job.settings.get("offload") not in (None, "none")
 
 
 def _moment(name: str) -> str:
