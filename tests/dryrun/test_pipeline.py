@@ -25,9 +25,9 @@ UNET = {
     "layers_per_block": 1, "out_channels": 4, "sample_size": 32, "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
 }  # fmt: skip
 VAE = {
-    "_class_name": "AutoencoderKL", "block_out_channels": [32, 64], "down_block_types": ["DownEncoderBlock2D"] * 2,
-    "in_channels": 3, "latent_channels": 4, "layers_per_block": 1, "norm_num_groups": 32, "out_channels": 3,
-    "sample_size": 32, "up_block_types": ["UpDecoderBlock2D"] * 2,
+    "_class_name": "AutoencoderKL", "block_out_channels": [32, 32, 64, 64],
+    "down_block_types": ["DownEncoderBlock2D"] * 4, "in_channels": 3, "latent_channels": 4, "layers_per_block": 1, "norm_num_groups": 32, "out_channels": 3,
+    "sample_size": 64, "up_block_types": ["UpDecoderBlock2D"] * 4,
 }  # fmt: skip
 SMALL = {"_class_name": "StableDiffusionPipeline", "text_encoder": CLIP, "unet": UNET, "vae": VAE}
 T5 = {
@@ -46,8 +46,8 @@ BESIDE = {"library workspace", "library workspaces", "CUDA context", "unsplit re
 MOMENTS = ["load", "text encoder", "denoise step", "VAE decode"]
 
 
-def scenario_of(settings, model=SMALL, task="generate"):
-    return Scenario.from_dict({"model": model, "task": task, "generate": settings})
+def scenario_of(settings, model=SMALL):
+    return Scenario.from_dict({"model": model, "task": "generate", "generate": settings})
 
 
 def tensors(phase):
@@ -60,7 +60,8 @@ def answered():
     pytest.importorskip("diffusers")
     scenarios = [scenario_of({"image_size": "128x128", **settings}) for settings in WAYS.values()]
     alone = scenario_of({"image_size": "256x256", "batch_size": 2}, UNET)
-    found = dry_runs([*scenarios, alone, scenario_of({}, task="load")])
+    loaded = Scenario.from_dict({"model": SMALL, "task": "load"})
+    found = dry_runs([*scenarios, alone, loaded])
     return dict(zip([*WAYS, "alone", "load"], found, strict=True))
 
 
