@@ -63,6 +63,7 @@ PIPELINES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sd1.5", {"quantization": "fp8", "guidance_scale": 1.0}),
     ("sdxl", {}),
     ("sdxl", {"dtype": "bf16", "batch_size": 3, "vae_slicing": True, "image_size": "832x1216"}),
+    ("sdxl", {"offload": "model"}),
     ("sd3.5-medium", {}),
     ("sd3.5-medium", {"dtype": "fp16", "offload": "model"}),
     ("flux-dev", {}),

@@ -100,7 +100,11 @@ def test_a_denoiser_alone_is_called_once_and_a_pipeline_is_loaded(answered):
 
 def folder_of(place, class_name, parts, scheduler):
     """A folder as `save_pretrained` leaves it, without files of weights."""
-    index = {"_class_name": class_name, "scheduler": ["diffusers", scheduler], "tokenizer": ["transformers", "T5Tokenizer"]}
+    index = {
+        "_class_name": class_name,
+        "scheduler": ["diffusers", scheduler],
+        "tokenizer": ["transformers", "T5Tokenizer"],
+    }
     for name, (library, config) in parts.items():
         (place / name).mkdir()
         (place / name / "config.json").write_text(json.dumps(config), "utf-8")

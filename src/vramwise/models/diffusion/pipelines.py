@@ -61,6 +61,8 @@ class Pipeline:
     """Frames to one place of the latents."""
     all_states: bool = False
     masks_prompt: bool = False
+    encodes_empty_prompt: bool = False
+    """Guidance takes the empty prompt through all encoders, once the prompt has been; others take zeros for it."""
     upcasts_decoder: bool = False
     idle: tuple[str, ...] = ()
     second: str = ""
@@ -205,6 +207,7 @@ PIPELINES: Final = {
     "StableDiffusion3Pipeline": Pipeline(
         (("text_encoder", _CLIP), ("text_encoder_2", _CLIP), ("text_encoder_3", None)), "transformer", _sd3_step,
         _kl_latents, _of_sample("transformer"), 256, 7.0, doubles=True, dtype="bf16", multiple=16, all_states=True,
+        encodes_empty_prompt=True,
         source="diffusers 0.42.1 pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py",
     ),
     "StableDiffusionXLPipeline": Pipeline(

@@ -113,7 +113,20 @@ def _activations(live: LiveSet, given: tuple[Given, ...], extra: int = 0) -> Nod
 def _encoding(plan: Plan, name: str, length: int | None) -> Phase:
     given = prompt_given(plan.pipeline, name, length, plan.asked)
     live = _live(plan, name, given, plan.asked.dtype, plan.held[name])
-    return _phase(plan, "text encoder", _resident(plan, name), [_activations(live, given)])
+    return _phase(
+        plan, "text encoder", [*_resident(plan, name), *_still_there(plan, name)], [_activations(live, given)]
+    )
+
+
+def _still_there(plan: Plan, name: str) -> list[Node]:
+    """The last encoder, while those before it read the empty prompt.
+
+    accelerate 1.15 hooks.py `CpuOffload.pre_forward`: a model that comes sends away the one before it in the pipeline's
+    order and no other.
+    """
+    last = [one for one, _ in plan.pipeline.encoders if one in plan.parts][-1]
+    reads_twice = plan.offload == "model" and plan.asked.guidance > 1 and plan.pipeline.encodes_empty_prompt
+    return [plan.held[last].node] if reads_twice and name != last else []
 
 
 def _carried(plan: Plan, *, noise: bool) -> Node:
