@@ -1,4 +1,4 @@
-"""`vramwise dry-run` of a pipeline of Diffusers: its real classes beside the estimate, offloading, and what is refused."""
+"""`vramwise dry-run` of a pipeline of Diffusers: real classes beside the estimate, and what is refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ UNET = {
 }  # fmt: skip
 VAE = {
     "_class_name": "AutoencoderKL", "block_out_channels": [32, 32, 64, 64],
-    "down_block_types": ["DownEncoderBlock2D"] * 4, "in_channels": 3, "latent_channels": 4, "layers_per_block": 1, "norm_num_groups": 32, "out_channels": 3,
+    "down_block_types": ["DownEncoderBlock2D"] * 4, "in_channels": 3, "latent_channels": 4,
+    "layers_per_block": 1, "norm_num_groups": 32, "out_channels": 3,
     "sample_size": 64, "up_block_types": ["UpDecoderBlock2D"] * 4,
 }  # fmt: skip
 SMALL = {"_class_name": "StableDiffusionPipeline", "text_encoder": CLIP, "unet": UNET, "vae": VAE}
@@ -116,8 +117,8 @@ def folder_of(place, class_name, parts, scheduler):
 def test_pipelines_that_no_estimate_describes_run_from_their_folders(tmp_path):
     pytest.importorskip("diffusers")
     transformer = {
-        "_class_name": "CogVideoXTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 16, "num_layers": 2,
-        "text_embed_dim": 32, "time_embed_dim": 32, "sample_width": 8, "sample_height": 8, "sample_frames": 9,
+        "_class_name": "CogVideoXTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 16,
+        "num_layers": 2, "text_embed_dim": 32, "time_embed_dim": 32, "sample_width": 8, "sample_height": 8, "sample_frames": 9,
         "in_channels": 4, "out_channels": 4, "max_text_seq_length": 16,
     }  # fmt: skip
     vae = {

@@ -1,4 +1,4 @@
-"""A pipeline's scheduler, which looks its steps up by value: the values are those that its own code makes on the host."""
+"""A pipeline's scheduler, which looks its steps up by value: those that its own code makes on the host."""
 
 from __future__ import annotations
 
