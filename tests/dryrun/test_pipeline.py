@@ -118,8 +118,8 @@ def test_pipelines_that_no_estimate_describes_run_from_their_folders(tmp_path):
     pytest.importorskip("diffusers")
     transformer = {
         "_class_name": "CogVideoXTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 16,
-        "num_layers": 2, "text_embed_dim": 32, "time_embed_dim": 32, "sample_width": 8, "sample_height": 8, "sample_frames": 9,
-        "in_channels": 4, "out_channels": 4, "max_text_seq_length": 16,
+        "num_layers": 2, "text_embed_dim": 32, "time_embed_dim": 32, "sample_width": 8,
+        "sample_height": 8, "sample_frames": 9, "in_channels": 4, "out_channels": 4, "max_text_seq_length": 16,
     }  # fmt: skip
     vae = {
         "_class_name": "AutoencoderKLCogVideoX", "block_out_channels": [8, 8, 8, 8], "latent_channels": 4,
