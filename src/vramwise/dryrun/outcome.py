@@ -9,6 +9,7 @@ from vramwise.dryrun.recorder import REMAINDERS
 from vramwise.errors import VramwiseError, clipped
 from vramwise.hardware import Gpu, context_of_torch
 from vramwise.hardware.room import Room
+from vramwise.intervals import around
 from vramwise.measure.job import Report
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result, Verdict
 from vramwise.training.calibration import Calibrated, calibrated
@@ -138,6 +139,10 @@ def _quantities(
     error = calibrated("profile_error_transformers")
     peak = widened(largest["bytes"] - work, error.low, error.high)
     allocated = plus(peak, _term(WORKSPACE, work, largest, gpu)) if work else peak
+    cell = report.facts.get("interval")
+    if cell:  # a kind of run whose kernels' own share is not that of transformers
+        certain = largest["categories"].get("weights", 0)
+        allocated = around("peak_allocated", allocated, str(cell), allocated.expected, certain)
     quantities["peak_allocated"] = allocated
     quantities["peak_reserved"] = reserved = _reserved(allocated, max(found["peak_reserved"], largest["bytes"]))
     quantities["nvidia_smi"] = process = plus(reserved, context)

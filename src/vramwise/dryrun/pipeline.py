@@ -41,6 +41,7 @@ class PipelineRun(DryRun):
     def _run(self) -> None:
         torch = library("torch")
         self.facts["versions"] |= {"diffusers": library("diffusers").__version__}  # type: ignore[operator]
+        self.facts["interval"] = "generation"  # convolutions take what cuDNN chooses, which no estimate knows either
         self.recorder.mark("0|load")
         parts = self._parts()
         self._describe_parts(parts)
