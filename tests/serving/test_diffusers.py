@@ -164,6 +164,14 @@ def test_a_decoder_of_clips_holds_the_frames_so_far_while_it_runs():
     assert live[1] - live[0] == 40 * frame + latents
 
 
+def test_wan_carries_latents_in_fp32_a_mask_and_both_prompts():
+    """pipeline_wan.py `__call__`, as a dry run of it shows: what its frame names at a step's second call."""
+    result = asked("wan2.1-t2v-1.3b")
+    latents, prompt = 16 * 21 * 60 * 104, 512 * 4096 * 2
+    carried = phase(result, "denoise step").components.find("latents and prompts").bytes
+    assert carried == pytest.approx(2 * 4 * latents + 2 * 2 * latents + 2 * prompt, abs=4096)
+
+
 def test_a_denoiser_in_fp8_copies_its_convolutions_too():
     """hooks/layerwise_casting.py: whole modules are given the compute dtype and back; the largest of sd1.5's U-Net."""
     fp8 = asked("sd1.5", quantization="fp8", guidance_scale=1.0)

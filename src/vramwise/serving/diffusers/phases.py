@@ -31,6 +31,7 @@ class Plan:
     decoder_dtype: str
     loaded_dtype: str
     """That of the decoder until it decodes."""
+    guidance: float
     outside: Node
     """What the process holds beside what torch hands out, and what libraries take of torch."""
 
@@ -137,7 +138,15 @@ def _carried(plan: Plan, *, noise: bool) -> Node:
     latent = Given("latents", pipeline.latents(plan.parts, asked), asked.dtype).bytes
     if pipeline.doubles and asked.guidance > 1:
         size += size // 2  # prompts before they are joined
-    size += latent * (3 if noise else 2)
+    twice = pipeline.calls_twice and plan.guidance > 1
+    if twice:
+        size += sum(one.bytes for one in step if one.stream == "encoder_hidden_states")
+    if not pipeline.latents_in_fp32:
+        size += latent * (3 if noise else 2)
+    else:  # pipeline_wan.py `__call__`: latents and mask; what the first call, or both, predicted
+        wide = Given("latents", pipeline.latents(plan.parts, asked), "fp32").bytes
+        calls = 2 if twice else 1
+        size += 2 * wide + latent * (calls - 1 if noise else calls)
     return Node("latents and prompts", size, "derived", formula="Σ tensors that the pipeline's frame names",
                 source=pipeline.source)  # fmt: skip
 
