@@ -232,7 +232,8 @@ PIPELINES: Final = {
     "WanPipeline": Pipeline(
         (("text_encoder", None),), "transformer", _wan_step, _clip_latents, lambda parts: (832, 480), 512, 5.0,
         doubles=False, dtype="bf16", multiple=16, frames=81, masks_prompt=True, second="transformer_2",
-        calls_twice=True, latents_in_fp32=True, loads_decoder_in="fp32", source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
+        calls_twice=True, latents_in_fp32=True, loads_decoder_in="fp32",
+        source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
     ),
     "LTXPipeline": Pipeline(
         (("text_encoder", None),), "transformer", _ltx_step, _ltx_latents, lambda parts: (704, 512), 128, 3.0,
