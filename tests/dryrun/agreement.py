@@ -18,6 +18,7 @@ from typing import Any
 
 from vramwise.dryrun.scenario import dry_runs
 from vramwise.errors import VramwiseError
+from vramwise.estimation import estimate
 from vramwise.models import describe
 from vramwise.result import Phase, Result
 from vramwise.scenario import Scenario
@@ -54,7 +55,28 @@ WAYS: tuple[tuple[str, str, str, int, int, int], ...] = (
     ("full", "fp16-mixed", "none", 2, 512, 2),
 )
 """Method, precision, checkpointing, sequences, tokens of each, layers."""
-NOT_TENSORS = frozenset({"library workspace", "CUDA context", "unsplit remainders"})
+PIPELINES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("sd1.5", {}),
+    ("sd1.5", {"offload": "model", "vae_tiling": True, "batch_size": 2, "image_size": "1024x768"}),
+    ("sd1.5", {"offload": "sequential"}),
+    ("sd1.5", {"offload": "group"}),
+    ("sd1.5", {"quantization": "fp8", "guidance_scale": 1.0}),
+    ("sdxl", {}),
+    ("sdxl", {"dtype": "bf16", "batch_size": 3, "vae_slicing": True, "image_size": "832x1216"}),
+    ("sdxl", {"offload": "model"}),
+    ("sd3.5-medium", {}),
+    ("sd3.5-medium", {"dtype": "fp16", "offload": "model"}),
+    ("flux-dev", {}),
+    ("flux-dev", {"dtype": "fp16", "prompt_tokens": 256}),
+    ("flux-dev", {"offload": "model", "quantization": "fp8"}),
+    ("flux-dev:transformer", {"batch_size": 2}),
+    ("qwen-image", {}),
+    ("qwen-image", {"offload": "model"}),
+    ("wan2.1-t2v-1.3b", {}),
+    ("wan2.1-t2v-1.3b", {"vae_tiling": True, "offload": "group", "num_frames": 33}),
+)
+"""Pipelines of Diffusers and how each is run."""
+NOT_TENSORS = frozenset({"library workspace", "library workspaces", "CUDA context", "unsplit remainders"})
 TIMEOUT_S = 7200.0
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 _LENGTHS = ("max_position_embeddings", "n_positions")
@@ -72,6 +94,16 @@ def cases(only: frozenset[str] = frozenset()) -> Iterator[Row]:
             yield _case(name, config, way, whole=False)
             if name in WHOLE:
                 yield _case(name, config, way, whole=True)
+
+
+def pipeline_cases(only: frozenset[str] = frozenset()) -> Iterator[Row]:
+    """The rows of pipelines, of which none is made shallow."""
+    for name, settings in PIPELINES:
+        found = resolve(name)
+        if not only or name in only or found.config["_class_name"] in only:
+            how = "/".join(f"{key}-{value}" for key, value in settings.items()) or "as-it-is"
+            scenario = {"model": name, "task": "generate", "generate": settings}
+            yield {"id": f"{found.id}/{how}", "scenario": scenario}
 
 
 def _case(name: str, config: Mapping[str, Any], way: tuple[str, str, str, int, int, int], *, whole: bool) -> Row:
@@ -129,6 +161,8 @@ def ran(result: Result) -> str:
 def estimated(scenario: Mapping[str, Any]) -> dict[str, int]:
     """Moment -> bytes of tensors, by the estimate."""
     model = scenario["model"]
+    if scenario["task"] == "generate":
+        return {phase.name: tensors(phase) for phase in estimate(dict(scenario)).phases}
     found = resolve(model) if isinstance(model, str) else None
     job = job_of(
         Scenario.from_dict(dict(scenario)), describe(found.config, found.id) if found else describe(model), None
@@ -139,10 +173,10 @@ def estimated(scenario: Mapping[str, Any]) -> dict[str, int]:
 def deviations(row: Row, within: float) -> dict[str, float]:
     """Moment -> relative error of the estimate, where it is further off than `within`; `peak` is the largest of all."""
     ours, theirs = estimated(row["scenario"]), dict(row["moments"])
-    if "loss" not in theirs:  # a class that works its loss out inside forward has one moment of both
+    if "forward" in theirs and "loss" not in theirs:  # a class that works its loss out inside forward has one moment of both
         ours["forward"] = max(ours[name] for name in ("forward", "loss", "forward return") if name in ours)
     ours["peak"], theirs["peak"] = max(ours.values()), max(theirs.values())
-    off = {name: ours[name] / theirs[name] - 1 for name in ours if name in theirs}
+    off = {name: ours[name] / theirs[name] - 1 for name in ours if theirs.get(name)}
     return {name: error for name, error in off.items() if abs(error) > within}
 
 
@@ -157,7 +191,8 @@ def main() -> int:
     if args.what == "compare":
         return _compare(rows, args.within)
     known = {row["id"] for row in rows}
-    lacking = [case for case in cases(frozenset(args.only)) if case["id"] not in known]
+    only = frozenset(args.only)
+    lacking = [case for case in [*cases(only), *pipeline_cases(only)] if case["id"] not in known]
     for row, problem in recorded(lacking):
         if problem:
             print(row["id"], problem, sep="\n    ", flush=True)

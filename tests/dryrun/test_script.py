@@ -150,3 +150,13 @@ def test_what_is_no_script_is_one_line(words, said, capsys):
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_library_that_is_there_and_cannot_be_imported_ends_no_script(run, tmp_path, monkeypatch):
+    """timm needs torchvision, which may be missing; a script without either runs."""
+    (tmp_path / "timm" / "models").mkdir(parents=True)
+    (tmp_path / "timm" / "__init__.py").write_text("import torchvision_that_nobody_has", "utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    code, out, err = run(PLAIN % "pass")
+    assert code == 0, err
+    assert json.loads(out)["quantities"]

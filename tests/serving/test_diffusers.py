@@ -136,6 +136,48 @@ def test_slices_decode_one_image_at_a_time():
     assert phase(sliced, "VAE decode").bytes < phase(whole, "VAE decode").bytes
 
 
+def test_the_last_encoder_stays_while_others_read_the_empty_prompt():
+    """accelerate's hooks send away the model before the one that comes, which is not the last encoder."""
+    once, twice = (asked("sd3.5-medium", offload="model", guidance_scale=scale) for scale in (1.0, 7.0))
+    held = [phase(one, "text encoder").components.find("weights").children for one in (once, twice)]
+    assert [[node.name for node in one] for one in held] == [["text_encoder_3"], ["text_encoder_2", "text_encoder_3"]]
+    zeros = phase(asked("sdxl", offload="model"), "text encoder").components.find("weights")
+    assert [node.name for node in zeros.children] == ["text_encoder_2"]
+
+
+def test_t5_keeps_what_overflows_in_fp32_where_fp16_is_asked_for():
+    """transformers 5.23 modeling_t5.py `_keep_in_fp32_modules`: 24 `wo` of 10,240 x 4,096, two bytes more each."""
+    half, wide = (asked(dtype=dtype) for dtype in ("fp16", "bf16"))
+    assert expected(half, "weights") - expected(wide, "weights") == 2 * 24 * 10_240 * 4_096
+    umt5 = [expected(asked("wan2.1-t2v-1.3b", dtype=dtype), "weights") for dtype in ("fp16", "bf16")]
+    assert umt5[0] - umt5[1] == 2 * 24 * 10_240 * 4_096
+
+
+def test_a_decoder_of_clips_holds_the_frames_so_far_while_it_runs():
+    """autoencoder_kl_wan.py `_decode`: `out` is joined behind every call, beside which the last result is named."""
+    frame = 3 * 480 * 832 * 4
+    live = [
+        phase(asked("wan2.1-t2v-1.3b", num_frames=frames), "VAE decode").components.find("activations").bytes
+        for frames in (41, 81)
+    ]
+    latents = 16 * 60 * 104 * 4 * 10
+    assert live[1] - live[0] == 40 * frame + latents
+
+
+def test_wan_carries_latents_in_fp32_a_mask_and_both_prompts():
+    """pipeline_wan.py `__call__`, as a dry run of it shows: what its frame names at a step's second call."""
+    result = asked("wan2.1-t2v-1.3b")
+    latents, prompt = 16 * 21 * 60 * 104, 512 * 4096 * 2
+    carried = phase(result, "denoise step").components.find("latents and prompts").bytes
+    assert carried == pytest.approx(2 * 4 * latents + 2 * 2 * latents + 2 * prompt, abs=4096)
+
+
+def test_a_denoiser_in_fp8_copies_its_convolutions_too():
+    """hooks/layerwise_casting.py: whole modules are given the compute dtype and back; the largest of sd1.5's U-Net."""
+    fp8 = asked("sd1.5", quantization="fp8", guidance_scale=1.0)
+    assert phase(fp8, "denoise step").components.find("activations").bytes >= 2 * 2560 * 1280 * 9
+
+
 def test_a_denoiser_alone_is_called_once_a_row():
     result = asked(f"{FLUX}:transformer", batch_size=2)
     assert [one.name for one in result.phases] == ["load", "denoise step"]

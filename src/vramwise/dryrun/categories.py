@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from vramwise.dryrun.events import Life
 
+CARRIED = "latents and prompts"
+"""What a pipeline's frame holds from one of its models to the next."""
 _FORWARD = ("forward", "loss", "forward return")
 
 
@@ -21,4 +23,5 @@ def category(life: Life) -> str:
     return {
         "clipping": "gradient norms", "optimizer step": "optimizer temporaries", "inputs": "inputs",
         "prefill": "activations", "decode": "activations",
+        "text encoder": "activations", "denoise step": "activations", "VAE decode": "activations",
     }.get(moment, "temporaries")  # fmt: skip

@@ -12,6 +12,7 @@ from vramwise.dryrun.recorder import Replay, Span, shares
 ORDER: Final = (
     "load", "forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "backward end",
     "clipping", "optimizer step", "between steps", "prefill", "decode",
+    "text encoder", "denoise step", "VAE decode",
 )  # fmt: skip
 FIRST_STEP: Final = "first step"
 _OF_A_FIRST: Final = ("1|optimizer step", "1|between steps")

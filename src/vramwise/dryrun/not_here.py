@@ -144,9 +144,18 @@ def _weights_of_any() -> list[tuple[Any, str, Any]]:
         (module, "load_state_dict", loaded),
         (torch.hub, "load_state_dict_from_url", fetched),
     ]
-    if is_installed("torchvision"):
-        found.append((library("torchvision.models._api").WeightsEnum, "get_state_dict", fetched))
-    if is_installed("timm"):
-        builder = library("timm.models._builder")
+    vision, builder = _imported("torchvision", "models._api"), _imported("timm", "models._builder")
+    if vision is not None:
+        found.append((vision.WeightsEnum, "get_state_dict", fetched))
+    if builder is not None:
         found.append((builder, "load_pretrained", lambda *_, **__: None))
     return found
+
+
+def _imported(name: str, module: str) -> Any | None:
+    """A module of a library; None where the library is not installed, or lacks what it needs or fits another torch
+    (timm without torchvision): a script that wants it says so itself."""
+    try:
+        return library(f"{name}.{module}") if is_installed(name) else None
+    except (ImportError, RuntimeError):
+        return None

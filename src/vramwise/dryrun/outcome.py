@@ -9,6 +9,7 @@ from vramwise.dryrun.recorder import REMAINDERS
 from vramwise.errors import VramwiseError, clipped
 from vramwise.hardware import Gpu, context_of_torch
 from vramwise.hardware.room import Room
+from vramwise.intervals import around
 from vramwise.measure.job import Report
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result, Verdict
 from vramwise.training.calibration import Calibrated, calibrated
@@ -18,6 +19,7 @@ from vramwise.verdict import verdict_of
 
 SOURCE: Final = "dry run: every allocation of the real module, replayed through the allocator's rules"
 WORKSPACE: Final = "library workspace"
+_LIBRARIES: Final = ("torch", "transformers", "diffusers", "peft")
 _UNSEEN: Final = (
     "a kernel's own temporaries are not seen (flash attention's backward, sorting, reductions): the interval has room "
     "for them"
@@ -84,7 +86,7 @@ def result_of(
 
 def _ran(facts: Mapping[str, Any]) -> str:
     versions = facts.get("versions", {})
-    said = " · ".join(f"{name} {versions[name]}" for name in ("torch", "transformers", "peft") if name in versions)
+    said = " · ".join(f"{name} {versions[name]}" for name in _LIBRARIES if name in versions)
     what = f"{facts['class']} itself ran" if facts.get("class") else "the script itself ran"
     return f"dry run: {what} on fake tensors, without a GPU ({said})"
 
@@ -125,7 +127,11 @@ def _quantities(
         quantities["params"] = Quantity.exact(int(report.facts["num_parameters"]))
     if load is not None:
         kept = load["categories"]
-        quantities["weights"] = Quantity.exact(sum(kept.get(name, 0) for name in ("weights", "adapters")))
+        on_card = sum(kept.get(name, 0) for name in ("weights", "adapters"))
+        waiting = int(report.sizes.get("weights waiting", 0))
+        quantities["weights"] = Quantity.exact(on_card or waiting)
+        if waiting:
+            quantities["host_memory"] = Quantity.exact(waiting)
     if report.sizes.get("KV cache"):
         quantities["kv_cache_bytes"] = Quantity.exact(report.sizes["KV cache"])
     largest = max(found["moments"], key=lambda moment: moment["bytes"])
@@ -133,6 +139,10 @@ def _quantities(
     error = calibrated("profile_error_transformers")
     peak = widened(largest["bytes"] - work, error.low, error.high)
     allocated = plus(peak, _term(WORKSPACE, work, largest, gpu)) if work else peak
+    cell = report.facts.get("interval")
+    if cell:  # a kind of run whose kernels' own share is not that of transformers
+        certain = largest["categories"].get("weights", 0)
+        allocated = around("peak_allocated", allocated, str(cell), allocated.expected, certain)
     quantities["peak_allocated"] = allocated
     quantities["peak_reserved"] = reserved = _reserved(allocated, max(found["peak_reserved"], largest["bytes"]))
     quantities["nvidia_smi"] = process = plus(reserved, context)

@@ -23,9 +23,12 @@ _TOKENS_AT_AN_END = 4
 class DryRun(LocalRun):
     """One run on fake tensors; `session` holds what was seen."""
 
-    def __init__(self, job: Job, card: Card, workspace_bytes: int, progress: Callable[[int, int], None]) -> None:
+    def __init__(
+        self, job: Job, card: Card, workspace_bytes: int, progress: Callable[[int, int], None],
+        session: Session | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(job, progress)
-        self.session = Session(card, workspace_bytes)
+        self.session = session or Session(card, workspace_bytes)
         self.recorder: Any = FakeRecorder(self.session.watcher)
 
     def report(self) -> Report:

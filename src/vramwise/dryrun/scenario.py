@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from vramwise.dryrun.launch import answers_of
 from vramwise.dryrun.outcome import context_node, result_of, workspace_bytes
+from vramwise.dryrun.pipeline_job import is_pipeline, pipeline_config
 from vramwise.errors import UnsupportedModelError, UsageError
 from vramwise.estimation import estimate
 from vramwise.hardware import Gpu, find_gpu
@@ -66,16 +67,25 @@ def _asked(scenario: Scenario) -> tuple[dict[str, Any], Gpu | None, Room | None,
         estimated: Result | None = estimate(scenario)
     except UnsupportedModelError:
         estimated = None
-    table = dict(estimated.scenario if estimated else _with_sizes(scenario))
-    _refuse_what_has_no_fake(table)
-    refuse_what_cannot_run(table, "cuda", command="dry-run")
     found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
-    if "model_type" not in found.config:
+    of_diffusers = is_pipeline(found.config)
+    if estimated is not None:
+        table = dict(estimated.scenario)
+    else:
+        table = dict(scenario.to_dict()) if of_diffusers else _with_sizes(scenario)
+    if of_diffusers:
+        _refuse_several_cards(table)
+        config = pipeline_config(found, table)
+    else:
+        _refuse_what_has_no_fake(table)
+        refuse_what_cannot_run(table, "cuda", command="dry-run")
+        config = found.config
+    if not of_diffusers and "model_type" not in config:
         raise UsageError(
             f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
             "(dry-run -- python FILE.py), or ask vramwise estimate"
         )
-    job = Job(found.config, found.id, table, "cuda:0", STEPS)
+    job = Job(config, found.id, table, "cuda:0", STEPS)
     settings = job.settings
     question = {
         "job": asdict(job), "card": card_of(gpu, scenario.gpu_total_bytes), "workspace_bytes": workspace_bytes(gpu),
@@ -116,11 +126,15 @@ def settings_of_module(scenario: Scenario, inputs: Sequence[Mapping[str, Any]]) 
 
 def _refuse_what_has_no_fake(table: dict[str, Any]) -> None:
     settings = table.get(str(table["task"])) or {}
-    if table.get("num_gpus", 1) > 1:
-        raise UsageError("dry-run runs on one GPU: estimate answers for --num-gpus")
+    _refuse_several_cards(table)
     if settings.get("quantization") or "8bit" in str(settings.get("optimizer")) or settings.get("optimizer") == "lion":
         raise UsageError("dry-run has no fake of bitsandbytes' kernels: leave out quantization and its optimizers")
     if settings.get("compile"):
         raise UsageError("dry-run runs eagerly and says nothing of torch.compile: leave out --compile")
     if settings.get("attention") in ("flash", "flex"):
         raise UsageError("dry-run has no fake of this attention's kernel: use --attention sdpa, which keeps the same")
+
+
+def _refuse_several_cards(table: Mapping[str, Any]) -> None:
+    if table.get("num_gpus", 1) > 1:
+        raise UsageError("dry-run runs on one GPU: estimate answers for --num-gpus")

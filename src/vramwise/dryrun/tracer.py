@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 24
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_mm", "convolution"})
+_COPIES: Final = frozenset({"_to_copy"})
 _PASSES_ON: Final = ("_python_dispatch.py", "_stats.py", "_compile.py", "/_dynamo/eval_frame.py")
 """Files of torch that stand between the engine and a mode: what calls a mode is kept from being compiled."""
 _OWN_HOLDERS: Final = 2
@@ -73,6 +74,8 @@ class Watcher:
         self.attention = redirected(capability)
         self.modules: list[str] = []
         self.head = ""
+        self.moved_as = ""
+        """What copies of weights are called, which come from the host or are in another dtype."""
         self._refs: dict[int, _Ref] = {}
         self._worked: set[bool] = set()
         self._made_at: dict[int, tuple[str, tuple[Frame, ...]]] = {}
@@ -255,12 +258,21 @@ class Watcher:
         return True
 
     def _category(self, operation: str, args: Any) -> str:
-        """A 16-bit copy of a weight, which autocast keeps."""
+        """A 16-bit copy of a weight, which autocast keeps; weights that move."""
+        if self.moved_as and operation in _COPIES and self._moves(args[0]):
+            return self.moved_as
         if operation == "_to_copy" and args and isinstance(args[0], self._fake):
             source = self.alive.get(args[0].untyped_storage()._cdata)
             if source is not None and source.name in ("weights", "adapters") and self.moment.endswith("forward"):
                 return "weight casts"
         return ""
+
+    def _moves(self, source: Any) -> bool:
+        """Whether a copy is of a tensor on the host, or of a weight."""
+        if source.device.type == "cpu":
+            return True
+        life = self.alive.get(source.untyped_storage()._cdata)
+        return life is not None and life.name == self.moved_as
 
     def _life(self, size: int, operation: str, backward: bool, name: str) -> Life:
         module, stack = self._asked(backward)

@@ -50,11 +50,13 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def whole_run(asked: dict[str, Any], job: Job | None = None) -> Ran:
     """A job run as it is."""
+    from vramwise.dryrun.pipeline import PipelineRun
+    from vramwise.dryrun.pipeline_job import is_pipeline
     from vramwise.dryrun.run import DryRun
 
-    card = asked["card"]
-    run = DryRun(
-        job or Job(**asked["job"]), Card(card["name"], card["total_bytes"], tuple(card["capability"])),
+    card, job = asked["card"], job or Job(**asked["job"])
+    run = (PipelineRun if is_pipeline(job.config) else DryRun)(
+        job, Card(card["name"], card["total_bytes"], tuple(card["capability"])),
         asked["workspace_bytes"], lambda *_: None,
     )  # fmt: skip
     return run.report(), run.session.watcher.log, run.recorder.replay

@@ -15,6 +15,7 @@ _EXTRAS = {
     "accelerate": "torch",
     "pynvml": "gpu",
     "bitsandbytes": "bitsandbytes",
+    "diffusers": "diffusers",
 }
 _REPORTED = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
 

@@ -141,17 +141,24 @@ def clip_blocks(config: Config, frames: int) -> tuple[Block, ...]:
 
 
 def _call(c: Config, call: _Call, kept: list[str], frames: int, recorded: int) -> Iterator[Block]:
-    """One frame of the latents through the decoder, its result behind those before."""
+    """One frame of the latents through the decoder, its result behind those before.
+
+    The frame of `_decode` keeps what it joined so far while the decoder runs, and the last result by its name.
+    """
     widths, ups = _widths(c), list(reversed(_times(c)))
+    if call.number == recorded - 1 and frames > recorded:
+        b = ComponentBuilder("")
+        yield b.build(out=b.unary(FramesSoFar(frames=frames_of(frames - 1)), b.input("out", 3)))
     for block in _decoder(c, call, kept, widths, ups):
         yield replace(block, name=f"{call.prefix}{block.name}" if block.name else call.prefix.rstrip("/"))
     if call.number == 0:
         return
     b = ComponentBuilder("")
-    out = b.input("out", 3)
-    if call.number == recorded - 1 and frames > recorded:
-        out = b.unary(FramesSoFar(frames=frames_of(frames - 1)), out)
-    yield b.build(out=b.op(FramesBehind(), "", [out, b.input("out_", 3)], [3])[0])
+    if call.number > 1:
+        b.still_named(b.input("named out_", 3))
+    result = b.input("out_", 3)
+    b.hand_on("named out_", result)
+    yield b.build(out=b.op(FramesBehind(), "", [b.input("out", 3), result], [3])[0])
 
 
 def _decoder(c: Config, call: _Call, kept: list[str], widths: list[int], ups: list[bool]) -> Iterator[Block]:

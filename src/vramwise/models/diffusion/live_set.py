@@ -113,15 +113,12 @@ def _told_apart(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def _unpack(run: Lowering, tape: Tape, unpacked: Mapping[str, int]) -> None:
-    """A quantized weight is unpacked for its product, beside the result."""
+    """A quantized weight is unpacked for its product or convolution, beside the result."""
     copies: dict[object, Dim] = {
         run.parameters[name].storage: size for name, size in unpacked.items() if name in run.parameters
     }
     for node in tape.nodes if copies else ():
-        if node.primitive.multiplies_by_weights:
-            node.workspace_bytes = node.workspace_bytes + sum(
-                whole(copies.get(tensor.storage, 0)) for tensor in node.inputs
-            )
+        node.workspace_bytes = node.workspace_bytes + sum(whole(copies.get(one.storage, 0)) for one in node.inputs)
 
 
 def _fetch(run: Lowering, tape: Tape, fetched: Mapping[str, int], *, ahead: bool) -> None:

@@ -61,6 +61,12 @@ class Pipeline:
     """Frames to one place of the latents."""
     all_states: bool = False
     masks_prompt: bool = False
+    encodes_empty_prompt: bool = False
+    """Guidance takes the empty prompt through all encoders, once the prompt has been; others take zeros for it."""
+    calls_twice: bool = False
+    """Guidance calls the denoiser a second time, with an empty prompt of its own."""
+    latents_in_fp32: bool = False
+    """The latents are in fp32 whatever the dtype, beside a mask of ones as large."""
     upcasts_decoder: bool = False
     idle: tuple[str, ...] = ()
     second: str = ""
@@ -205,6 +211,7 @@ PIPELINES: Final = {
     "StableDiffusion3Pipeline": Pipeline(
         (("text_encoder", _CLIP), ("text_encoder_2", _CLIP), ("text_encoder_3", None)), "transformer", _sd3_step,
         _kl_latents, _of_sample("transformer"), 256, 7.0, doubles=True, dtype="bf16", multiple=16, all_states=True,
+        encodes_empty_prompt=True,
         source="diffusers 0.42.1 pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py",
     ),
     "StableDiffusionXLPipeline": Pipeline(
@@ -219,13 +226,14 @@ PIPELINES: Final = {
     ),
     "QwenImagePipeline": Pipeline(
         (("text_encoder", None),), "transformer", _qwen_step, _clip_latents, lambda parts: (128 * _scale(parts),) * 2,
-        512, 1.0, doubles=False, dtype="bf16", multiple=16, masks_prompt=False, tokens_before=34,
+        512, 1.0, doubles=False, dtype="bf16", multiple=16, calls_twice=True, tokens_before=34,
         source="diffusers 0.42.1 pipelines/qwenimage/pipeline_qwenimage.py",
     ),
     "WanPipeline": Pipeline(
         (("text_encoder", None),), "transformer", _wan_step, _clip_latents, lambda parts: (832, 480), 512, 5.0,
         doubles=False, dtype="bf16", multiple=16, frames=81, masks_prompt=True, second="transformer_2",
-        loads_decoder_in="fp32", source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
+        calls_twice=True, latents_in_fp32=True, loads_decoder_in="fp32",
+        source="diffusers 0.42.1 pipelines/wan/pipeline_wan.py",
     ),
     "LTXPipeline": Pipeline(
         (("text_encoder", None),), "transformer", _ltx_step, _ltx_latents, lambda parts: (704, 512), 128, 3.0,

@@ -37,6 +37,11 @@ _TEXT_ENCODERS: Final = {
 }
 
 
+_KEPT_OF_FP16: Final = {"T5EncoderModel": ("wo",), "UMT5EncoderModel": ("wo",)}
+"""`_keep_in_fp32_modules` of transformers 5.23 (modeling_t5.py, modeling_umt5.py): what overflows in fp16, and stays in
+fp32 where a load asks for fp16 (modeling_utils.py `_get_dtype_plan`)."""
+
+
 def described_classes() -> tuple[str, ...]:
     """Every class that is described."""
     return (*_MODULES, *_TEXT_ENCODERS)
@@ -54,9 +59,16 @@ class Component:
     """Tables that its files hold beside the parameters."""
     kept_in_fp32: tuple[str, ...] = ()
     """Words in the names of what stays in fp32 whatever the dtype."""
+    kept_in_fp32_of_fp16: tuple[str, ...] = ()
+    """The same where the dtype is fp16 alone."""
     blocks_of_call: Callable[[Config, Mapping[str, tuple[int, ...]]], tuple[Block, ...]] | None = None
     """What is walked of a call with tensors of these shapes, where that is not all blocks as they are."""
     answered: dict[object, LiveSet] = field(default_factory=dict, repr=False)
+
+    def stays_in_fp32(self, name: str, dtype: str) -> bool:
+        """Whether a load in `dtype` leaves a tensor in fp32."""
+        words = (*self.kept_in_fp32, *(self.kept_in_fp32_of_fp16 if dtype == "fp16" else ()))
+        return any(word in name.split(".") for word in words)
 
     @property
     def model(self) -> Model:
@@ -129,7 +141,10 @@ def _component(class_name: str, config: str, model_id: str) -> Component:
 
         blocks = getattr(text_encoders, _TEXT_ENCODERS[class_name])(c)
         unread = tuple(block for block in blocks if block.modality != "text")
-        return Component(class_name, c, tuple(block for block in blocks if block.modality == "text"), unread)
+        return Component(
+            class_name, c, tuple(block for block in blocks if block.modality == "text"), unread,
+            kept_in_fp32_of_fp16=_KEPT_OF_FP16.get(class_name, ()),
+        )  # fmt: skip
     name = _MODULES.get(class_name)
     if name is None:
         raise UndescribedTypeError(model_id, f'the Diffusers class "{class_name}"', None)
@@ -139,5 +154,5 @@ def _component(class_name: str, config: str, model_id: str) -> Component:
     buffers = module.buffers(c) if hasattr(module, "buffers") else ()
     return Component(
         class_name, c, blocks, idle, buffers, getattr(module, "KEPT_IN_FP32", ()),
-        getattr(module, "blocks_of_call", None),
+        blocks_of_call=getattr(module, "blocks_of_call", None),
     )  # fmt: skip

@@ -137,7 +137,7 @@ def _plan(
     outside = Node.group("outside", (_workspace(), context_node(gpu, of_torch=True)))
     return Plan(
         pipeline, parts, asked, weights, settings.offload or "none", bool(settings.vae_tiling),
-        bool(settings.vae_slicing), "fp32" if upcast else loaded_dtype, loaded_dtype, outside,
+        bool(settings.vae_slicing), "fp32" if upcast else loaded_dtype, loaded_dtype, guidance, outside,
     )  # fmt: skip
 
 

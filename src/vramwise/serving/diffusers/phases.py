@@ -31,6 +31,7 @@ class Plan:
     decoder_dtype: str
     loaded_dtype: str
     """That of the decoder until it decodes."""
+    guidance: float
     outside: Node
     """What the process holds beside what torch hands out, and what libraries take of torch."""
 
@@ -113,7 +114,20 @@ def _activations(live: LiveSet, given: tuple[Given, ...], extra: int = 0) -> Nod
 def _encoding(plan: Plan, name: str, length: int | None) -> Phase:
     given = prompt_given(plan.pipeline, name, length, plan.asked)
     live = _live(plan, name, given, plan.asked.dtype, plan.held[name])
-    return _phase(plan, "text encoder", _resident(plan, name), [_activations(live, given)])
+    return _phase(
+        plan, "text encoder", [*_resident(plan, name), *_still_there(plan, name)], [_activations(live, given)]
+    )
+
+
+def _still_there(plan: Plan, name: str) -> list[Node]:
+    """The last encoder, while those before it read the empty prompt.
+
+    accelerate 1.15 hooks.py `CpuOffload.pre_forward`: a model that comes sends away the one before it in the pipeline's
+    order and no other.
+    """
+    last = [one for one, _ in plan.pipeline.encoders if one in plan.parts][-1]
+    reads_twice = plan.offload == "model" and plan.asked.guidance > 1 and plan.pipeline.encodes_empty_prompt
+    return [plan.held[last].node] if reads_twice and name != last else []
 
 
 def _carried(plan: Plan, *, noise: bool) -> Node:
@@ -124,7 +138,15 @@ def _carried(plan: Plan, *, noise: bool) -> Node:
     latent = Given("latents", pipeline.latents(plan.parts, asked), asked.dtype).bytes
     if pipeline.doubles and asked.guidance > 1:
         size += size // 2  # prompts before they are joined
-    size += latent * (3 if noise else 2)
+    twice = pipeline.calls_twice and plan.guidance > 1
+    if twice:
+        size += sum(one.bytes for one in step if one.stream == "encoder_hidden_states")
+    if not pipeline.latents_in_fp32:
+        size += latent * (3 if noise else 2)
+    else:  # pipeline_wan.py `__call__`: latents and mask; what the first call, or both, predicted
+        wide = Given("latents", pipeline.latents(plan.parts, asked), "fp32").bytes
+        calls = 2 if twice else 1
+        size += 2 * wide + latent * (calls - 1 if noise else calls)
     return Node("latents and prompts", size, "derived", formula="Σ tensors that the pipeline's frame names",
                 source=pipeline.source)  # fmt: skip
 

@@ -63,13 +63,12 @@ def held(name: str, part: Component, stored: str, quantization: str | None) -> H
     sums = {"whole": 0, "quantized": 0}
     for one in (*part.model.parameters, *part.buffers):
         small = None if quantization is None else _quantized_bytes(one, quantization)
-        stays = any(word in one.name.split(".") for word in part.kept_in_fp32)
+        stays = part.stays_in_fp32(one.name, stored)
         small = None if stays else small
         by_name[one.name] = one.numel * (_FP32 if stays else size) if small is None else small
         sums["whole" if small is None else "quantized"] += by_name[one.name]
         if small is not None and quantization is not None:
-            copy = one.numel * size
-            unpacked[one.name] = copy - small if quantization == "fp8" else copy
+            unpacked[one.name] = one.numel * size
     leaves = [
         Node(f"{stored} tensors", sums["whole"], "exact", formula="Σ elements × bytes of the dtype",
              inputs={"parameters": part.model.num_parameters}, source=f"tensor shapes of {part.class_name}")
