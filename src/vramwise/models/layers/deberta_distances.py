@@ -22,9 +22,8 @@ def first(c: Config) -> bool:
 
 def compared(c: Config) -> tuple[str, ...]:
     """Which comparisons with distances there are: content to position, position to content."""
-    kinds = c.get("pos_att_type") or []
-    kinds = kinds.lower().split("|") if isinstance(kinds, str) else kinds
-    return tuple(str(kind).strip() for kind in kinds) if c.flag("relative_attention") else ()
+    kinds = c.text("pos_att_type").lower().split("|") if isinstance(c.get("pos_att_type"), str) else c.items("pos_att_type")
+    return tuple(str(kind).strip() for kind in kinds or []) if c.flag("relative_attention") else ()
 
 
 def farthest(c: Config) -> int:
