@@ -173,7 +173,8 @@ def estimated(scenario: Mapping[str, Any]) -> dict[str, int]:
 def deviations(row: Row, within: float) -> dict[str, float]:
     """Moment -> relative error of the estimate, where it is further off than `within`; `peak` is the largest of all."""
     ours, theirs = estimated(row["scenario"]), dict(row["moments"])
-    if "forward" in theirs and "loss" not in theirs:  # a class that works its loss out inside forward has one moment of both
+    # A class that works its loss out inside forward has one moment of both.
+    if "forward" in theirs and "loss" not in theirs:
         ours["forward"] = max(ours[name] for name in ("forward", "loss", "forward return") if name in ours)
     ours["peak"], theirs["peak"] = max(ours.values()), max(theirs.values())
     off = {name: ours[name] / theirs[name] - 1 for name in ours if theirs.get(name)}

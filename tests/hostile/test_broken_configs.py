@@ -172,6 +172,14 @@ def test_the_number_of_layers_has_a_bound():
         describe({**config, "num_hidden_layers": MOST_LAYERS + 1})
 
 
+@pytest.mark.parametrize(
+    ("model_type", "key", "value"), [("deberta-v2", "pos_att_type", -1), ("albert", "inner_group_num", 10**9)]
+)
+def test_a_value_that_only_one_type_reads_is_refused_by_its_name(model_type, key, value):
+    with pytest.raises(VramwiseError, match=key), bounded():
+        describe({**valid_config(model_type), key: value})
+
+
 @given(value=st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3))
 @example(value="llama\n")
 def test_any_model_type(value):

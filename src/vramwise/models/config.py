@@ -29,6 +29,17 @@ _COUNTS_OF_LAYERS = frozenset(
         "blocks_per_stage",
         "depths",
         "num_encoder_blocks",
+        "depth",
+        "inner_group_num",
+        "num_adapter_layers",
+        "num_blocks",
+        "num_code_groups",
+        "num_global_layers",
+        "num_layers_per_stack",
+        "num_lstm_layers",
+        "num_res_blocks",
+        "num_residual_layers",
+        "resampler_depth",
     }
 )
 

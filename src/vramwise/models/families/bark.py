@@ -43,7 +43,7 @@ def gpt(c: Config, name: str, table: list[Weight], heads: list[Weight], tied: di
     """Tables, layers, a norm and heads; a mask of all positions is registered in each causal layer."""
     causal, width, rows = not tied, c.hidden_size, c.size("block_size")
     places: Weight = ("position_embeds_layer.weight", (rows, width))
-    masks = [("attn.bias", (1, 1, rows, rows))] if causal else []
+    masks: list[Weight] = [("attn.bias", (1, 1, rows, rows))] if causal else []
 
     def block(below: str, weights: list[Weight], index: int | None = None, made: list[Weight] | None = None) -> Block:
         return known_weights(

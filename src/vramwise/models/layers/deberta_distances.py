@@ -22,7 +22,8 @@ def first(c: Config) -> bool:
 
 def compared(c: Config) -> tuple[str, ...]:
     """Which comparisons with distances there are: content to position, position to content."""
-    kinds = c.text("pos_att_type").lower().split("|") if isinstance(c.get("pos_att_type"), str) else c.items("pos_att_type")
+    named = c.get("pos_att_type")
+    kinds = named.lower().split("|") if isinstance(named, str) else c.items("pos_att_type")
     return tuple(str(kind).strip() for kind in kinds or []) if c.flag("relative_attention") else ()
 
 
