@@ -126,6 +126,13 @@ def test_cases_are_paged():
     assert whole["total"] == later["total"] > 1000
 
 
+def test_a_log_that_tells_of_a_kill_alone_is_answered_too():
+    killed = "exitcode  : -9 (pid: 8)\n  traceback : Signal 9 (SIGKILL) received by PID 8\n"
+    found = answer("read", {"name": "run.log", "text": killed})
+    assert found == {"kind": "oom", "report": answer("oom", {"text": killed})}
+    assert found["report"]["failures"][0]["probable"]
+
+
 def test_a_message_is_read_as_the_oom_command_reads_it(tmp_path, capsys):
     (tmp_path / "run.log").write_text(MESSAGE)
     shown = printed(capsys, "oom", str(tmp_path / "run.log"), "--json")

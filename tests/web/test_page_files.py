@@ -50,6 +50,24 @@ def test_a_file_of_every_kind_is_told_and_answered(page, address, tmp_path, name
     is_read_as(page, address, tmp_path / name, kind)
 
 
+KILLED = "exitcode  : -9 (pid: 8)\n  traceback : Signal 9 (SIGKILL) received by PID 8\n"
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_which_memory_had_no_room_and_how_sure_that_is_stands_on_the_page(page, address, tmp_path, lang):
+    path = tmp_path / "killed.log"
+    path.write_text(KILLED)
+    shown(page, address, SERVING, "files")
+    if lang == "zh":
+        page.click("#language")
+        page.wait_for_selector(':root[lang^="zh"] #file', state="attached")
+    page.set_input_files("#file", path)
+    page.wait_for_selector(".report .failure")
+    said = page.inner_text(".report .failure .finding")
+    assert ("probably OUT OF MEMORY" if lang == "en" else "很可能显存不足") in said
+    assert ("host memory" if lang == "en" else "主机内存") in said
+
+
 def test_of_a_long_gguf_file_the_head_alone_leaves_the_disk(page, address, tmp_path, gguf_head):
     path = tmp_path / "tiny.gguf"
     path.write_bytes(gguf_head)

@@ -104,7 +104,7 @@ def codec_weights(c: Config) -> tuple[Weight, ...]:
 
 
 def codebooks(count: int, size: int, width: int, name: str, *leaves: str) -> tuple[Weight, ...]:
-    """The tables of a quantizer, which its class registers as buffers."""
+    """The tables of a quantizer, which its class registers as buffers. Raises SourceError where they are too many."""
     if count > MOST_CODEBOOKS:
         raise SourceError(f"model config: at most {MOST_CODEBOOKS:,} codebooks of a codec, got {count:,}")
     return tuple((f"{name.format(i)}.codebook.{leaf}", (size, width)) for i in range(count) for leaf in leaves)

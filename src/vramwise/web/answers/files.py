@@ -150,6 +150,8 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
                 return {"kind": kind, "report": told}
     if kind_of_tool is COMMAND:
         return _command(path, body)
+    if (killed := _message(path, body, kills=True)) is not None:
+        return {"kind": "oom", "report": killed}
     expected = (
         "an engine's log, an out-of-memory message, a memory snapshot, a profiler trace, a command line, a tool's "
         "configuration, a scenario, a config.json or a GGUF file"
@@ -159,11 +161,12 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
     )
 
 
-def _message(path: str, body: Body) -> dict[str, Any] | None:
-    from vramwise.measure.messages import messages_in
+def _message(path: str, body: Body, *, kills: bool = False) -> dict[str, Any] | None:
+    """What ran out of memory; with `kills` also what tells of an end alone, as no engine's log may."""
+    from vramwise.measure.messages import failures_in, messages_in
 
     text = read_at_most(path, LARGEST_BYTES).decode("utf-8", "replace")
-    if not messages_in(text):
+    if not (failures_in if kills else messages_in)(text):
         return None
     return _failures(_diagnosed(path)[0], body, 10)
 

@@ -87,9 +87,14 @@ const KINDS = {
 function failures(report) {
   if (report.failures.length === 0) return h("p", {}, t("files.no_failure"));
   return report.failures.map((one, i) => h("article", { class: "failure" },
-    h("p", { class: "finding" }, [one.program, one.device].filter(Boolean).join(" · "), ": ", sentence("span", {}, one.cause)),
+    h("p", { class: "finding" }, [one.program, one.device].filter(Boolean).join(" · "), ["device", null].includes(one.memory) ? "" : [" · ", sentence("span", {}, `${one.memory} memory`)],
+      " · ", h("strong", {}, t(one.failed ? one.probable ? "failure.probable" : "failure.failed" : "failure.none")), ": ", sentence("span", {}, one.cause)),
     h("dl", { class: "counters" }, Object.entries(one).filter(([key, value]) => key.endsWith("_bytes") && value !== null).map(([key, value]) =>
-      h("div", {}, h("dt", {}, named("failure", key)), h("dd", {}, number(`report.failures.${i}.${key}`, value, sizeText(value)))))),
+      h("div", {}, h("dt", {}, named("failure", key)), h("dd", {}, number(`report.failures.${i}.${key}`, value, sizeText(value))))),
+      one.other_processes.map((other, k) => h("div", {}, h("dt", {}, `${t("failure.process_bytes")} ${other.process}`), h("dd", {}, number(`report.failures.${i}.other_processes.${k}.bytes`, other.bytes, sizeText(other.bytes)))))),
+    one.where.length ? h("p", {}, t("failure.where"), " ", h("code", { lang: "en" }, one.where.find((frame) => !frame.includes("/torch/")) ?? one.where[0])) : null,
+    Object.keys(one.held).length ? [h("h4", {}, t("failure.held")), h("dl", { class: "counters" }, Object.entries(one.held).map(([name, value]) =>
+      h("div", {}, h("dt", {}, sentence("span", {}, name)), h("dd", {}, number(`report.failures.${i}.held.${name}`, value, sizeText(value))))))] : null,
     one.changes.length ? [h("h4", {}, t("files.try")), h("ul", {}, one.changes.map((change) => h("li", {}, sentence("code", {}, change.change),
       change.frees_bytes ? [" · ", t("files.frees"), " ", sizeText(change.frees_bytes)] : "", change.cost && change.cost !== "none" ? [" · ", sentence("span", {}, change.cost)] : "")))] : null));
 }
