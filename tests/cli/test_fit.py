@@ -9,6 +9,7 @@ import pytest
 
 import vramwise
 from vramwise.cli.main import main
+from vramwise.cli.screens import fit
 from vramwise.cli.screens.fit import runs_well
 from vramwise.estimation import estimate
 from vramwise.planner import catalog_fit, recorded_shapes
@@ -202,12 +203,31 @@ def test_what_cannot_lie_on_the_card_whole_and_a_second_of_one_description_take_
     assert {one["model"] for one in asked} == {"EleutherAI/pythia-12b"}
 
 
+@pytest.mark.parametrize("arguments", [
+    ("--gpu", "t4", "--family", "qwen", "--params", "3b..15b", "--top", "2"),
+    ("--gpu", "4060", "--family", "gemma", "--top", "1"),
+])  # fmt: skip
+def test_what_is_passed_over_because_its_groups_are_full_changes_no_line(arguments, capsys, monkeypatch):
+    shown = printed(capsys, *arguments, "--task", "serve")
+    whole = catalog_fit.best_serving
+    asked = []
+    monkeypatch.setattr(
+        catalog_fit, "estimate", lambda scenario, **kw: asked.append(scenario) or estimate(scenario, **kw)
+    )
+    printed(capsys, *arguments, "--task", "serve")
+    few = len(asked)
+    monkeypatch.setattr(catalog_fit, "best_serving", lambda question, wanted: whole(question))
+    monkeypatch.setattr(fit, "may_run_well", lambda *_: True)
+    assert printed(capsys, *arguments, "--task", "serve") == shown
+    assert len(asked) - few > few
+
+
 @pytest.mark.parametrize("card", ["4060", "t4"])
 def test_what_is_ruled_out_by_its_bytes_does_not_run_whole(card):
     """Weights as published, or a file with its shortest context beside what llama.cpp leaves free."""
     machine = machine_of(gpu=card)
     asked = catalog_fit.candidates(machine, tasks=("serve",), whole=True)
-    out = [model for model in asked.ids if not catalog_fit.may_run_well(model, machine)]
+    out = [model for model in asked.ids if not catalog_fit.may_run_well(model, machine, lambda name: name != "Q3_K_M")]
     assert out
     assert card != "4060" or "Qwen/Qwen3-14B-AWQ" in out  # published at 9.3 GiB
     for model in out[:: max(1, len(out) // 8)]:

@@ -14,7 +14,7 @@ from vramwise.planner.families import members
 from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.recorded_shapes import keep, recall
 from vramwise.planner.rows import Row, row_of
-from vramwise.planner.running import best_serving, may_be_whole
+from vramwise.planner.running import Wanted, best_serving, may_be_whole
 from vramwise.planner.sizes import by_size, num_parameters_of
 from vramwise.planner.tuning import best_tuning
 from vramwise.planner.ways import Question
@@ -62,11 +62,13 @@ def candidates(
 
 
 def rows_of(
-    model_id: str, machine: Machine, tasks: Sequence[str], *, replays: bool = True, cached: bool = False
-) -> tuple[Row, ...]:
+    model_id: str, machine: Machine, tasks: Sequence[str], *, replays: bool = True, cached: bool = False,
+    wanted: Wanted | None = None,
+) -> tuple[Row, ...]:  # fmt: skip
     """The rows of a model that fit on the machine: the best way to run it, the best way to fine-tune it.
 
-    `cached`: with descriptions and shapes from the user's cache folder, where new ones are kept.
+    `cached`: with descriptions and shapes from the user's cache folder, where new ones are kept. `wanted`: precisions
+    in which running it whole is of use; whether there is a row where it runs in no such way is left open.
     """
     if not tasks:
         return ()
@@ -79,7 +81,7 @@ def rows_of(
     question = Question(model_id, model, machine, estimate)
     ways = []
     if "serve" in tasks:
-        ways.append(best_serving(question))
+        ways.append(best_serving(question, wanted))
     if "train" in tasks:
         ways.append(best_tuning(question, replays=replays))
     if cached:
@@ -87,11 +89,11 @@ def rows_of(
     return tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
 
 
-def may_run_well(model_id: str, machine: Machine) -> bool:
-    """Whether a model may lie on the machine whole, in 4 bits or more: else no estimate is worth its time."""
+def may_run_well(model_id: str, machine: Machine, wanted: Wanted) -> bool:
+    """Whether a model may lie on the machine whole in a precision that is wanted: else none is worth an estimate."""
     recall(model_id)
     try:
-        return may_be_whole(described_model(model_id)[1], machine)
+        return may_be_whole(described_model(model_id)[1], machine, wanted)
     except VramwiseError:
         return False
 

@@ -15,8 +15,8 @@ from vramwise.models.lengths import model_length
 from vramwise.planner.families import smaller_ones
 from vramwise.planner.machine import machine_of
 from vramwise.planner.rows import Row, row_of
-from vramwise.planner.running import USEFUL_CONTEXT, best_file, best_run, is_whole, makes_text, precisions_of
-from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, one_step
+from vramwise.planner.running import USEFUL_CONTEXT, best_run, best_whole_file, makes_text, precisions_of
+from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, fitting_step, one_step
 from vramwise.planner.ways import Estimate, Question, Way
 from vramwise.records import record
 
@@ -128,12 +128,13 @@ def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:
     for name, model in smaller_ones(question):
         other = replace(question, name=name, model=model)
         if run and makes_text(model):
-            way = best_file(other)
-            if way is not None and way.is_sure and is_whole(other, way):
+            way = best_whole_file(other)
+            if way is not None and way.is_sure:
                 run = False
                 yield row_of(other, way, [name])
         if tune:
-            found = next((way for way in (best_step(other, m) for m in (LORA, QLORA)) if way.is_sure), None)
+            steps = (fitting_step(other, method) for method in (LORA, QLORA))
+            found = next((way for way in steps if way is not None and way.is_sure), None)
             if found is not None:
                 tune = False
                 yield row_of(other, found, [name])

@@ -12,6 +12,7 @@ from vramwise.planner.tuning import batch_of, tokens_of
 from vramwise.planner.ways import Question, Way
 from vramwise.records import record, replace
 from vramwise.result import Quantity, VerdictWord
+from vramwise.verdict import LateReasons
 
 
 @record
@@ -43,7 +44,7 @@ class Row:
     scenario: Mapping[str, object]
     command: tuple[str, ...]
     refusal: str = ""
-    reasons: tuple[str, ...] = ()
+    reasons: Sequence[str] = ()
 
     @property
     def fits(self) -> bool:
@@ -112,5 +113,5 @@ def row_of(question: Question, way: Way, asked: Sequence[str]) -> Row:
         scenario=way.scenario,
         command=("vramwise", "estimate", *asked, *way.flags()),
         refusal=way.refusal,
-        reasons=() if result is None else reasons_of(result),
+        reasons=() if result is None or way.fits else LateReasons((), lambda: reasons_of(result)),
     )

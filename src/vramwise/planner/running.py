@@ -6,14 +6,14 @@ files are smaller and which leaves on the host what the card has no room for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine
-from vramwise.planner.ways import Question, Way, best_of, tried
+from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.gguf.quantizer import typed_tensors
@@ -29,6 +29,9 @@ POOLED, FILES = "vllm", "llama.cpp"
 PUBLISHED = "published"
 LOADED = "load"
 """How a model is held that makes no text: its weights."""
+
+Wanted = Callable[[str], bool]
+"""Whether an answer in a precision, as its engine or its file calls it, is of any use to who asks."""
 
 
 @record
@@ -49,8 +52,6 @@ PRECISIONS = (
 )
 FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 """llama.cpp's usual file types, the best first."""
-NARROW = frozenset({"Q3_K_M"})
-"""Those below 4 bits: a last resort."""
 COMMON_FILE_TYPE = "Q4_K_M"
 LAYERS_SPARED, EXPERTS_SPARED = 2, 4
 """How many times the room a file may take whose rest, or whose experts, stay on the host."""
@@ -108,20 +109,29 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
         yield longest_of_a_file(question, precision.file_type)
 
 
-def may_be_whole(model: Model, machine: Machine) -> bool:
-    """Whether weights of 4 bits or more may lie on the cards whole, by bytes that there are in any case: the weights,
-    and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
+def may_be_whole(model: Model, machine: Machine, wanted: Wanted) -> bool:
+    """Whether weights in a precision that is wanted may lie on the cards whole, by bytes that there are in any case:
+    the weights, and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
     if not makes_text(model):
-        return True
-    room = machine.room_bytes
+        return wanted(PRECISIONS[0].title)
+    room, format = machine.room_bytes, published_format(model)
     if machine.runs_cuda_code:
-        widths = () if published_format(model) else (one.bytes_per_parameter for one in PRECISIONS[:2])
-        if any(width * model.num_parameters <= room for width in widths):
+        plain = () if format else PRECISIONS[:2]
+        if any(wanted(_in_the_pool(model, one)) and _least_bytes(model, one) <= room for one in plain):
             return True
-        if published_format(model) and _published_bytes(model) <= room:
+        if format and wanted(format) and _published_bytes(model) <= room:
             return True
     room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + _least_cache_bytes(model)
-    return any(bytes_on_the_card(model, name) <= room for name in FILE_TYPES if name not in NARROW)
+    return any(bytes_on_the_card(model, name) <= room for name in FILE_TYPES if wanted(name))
+
+
+def _least_bytes(model: Model, precision: Precision) -> float:
+    return precision.bytes_per_parameter * model.num_parameters
+
+
+def _in_the_pool(model: Model, precision: Precision) -> str:
+    """What a precision is called in vLLM."""
+    return str(precision.pooled.get("quantization") or published_format(model) or PRECISIONS[0].title)
 
 
 @lru_cache(maxsize=512)
@@ -140,23 +150,31 @@ def _least_cache_bytes(model: Model) -> int:
     return values * _F16_BYTES * min(SHORTEST_OF_A_FILE, model_length(model))
 
 
-def best_serving(question: Question) -> Way | None:
+def best_serving(question: Question, wanted: Wanted | None = None) -> Way | None:
     """The widest weights with a useful context: vLLM's, then a file's of the best type; else what fits at all.
 
-    None where most of a file would be on the host.
+    None where most of a file would be on the host. `wanted`: who asks has use for these precisions alone, and for
+    nothing that is not whole; None too as soon as it can be in none of them.
     """
-    if not makes_text(question.model):
-        return loaded(question, PRECISIONS[0])
+    model, machine = question.model, question.machine
+    if not makes_text(model):
+        return loaded(question, PRECISIONS[0]) if wanted is None or wanted(PRECISIONS[0].title) else None
     pooled: Way | None = None
-    for precision in precisions_of(question.model)[:2] if question.machine.runs_cuda_code else ():
-        least = precision.bytes_per_parameter * question.model.num_parameters
-        if precision.title == FOUR_BIT or least > question.machine.room_bytes:
-            continue
+    keeps_one = wanted is None
+    in_the_pool = [
+        one for one in (precisions_of(model)[:2] if machine.runs_cuda_code else ())
+        if one.title != FOUR_BIT and _least_bytes(model, one) <= machine.room_bytes
+    ]  # fmt: skip
+    for place, precision in enumerate(in_the_pool):
+        further = (*(_in_the_pool(model, one) for one in in_the_pool[place:]), *FILE_TYPES)
+        if wanted is not None and not keeps_one and not any(map(wanted, further)):
+            return None
         way = longest_in_the_pool(question, precision)
         if way.is_sure and is_useful(question, way):
             return way
-        pooled = way if way.fits and pooled is None else pooled
-    file = best_file(question)
+        if way.fits and pooled is None:
+            pooled, keeps_one = way, wanted is None or wanted(way.precision)
+    file = best_file(question, None if keeps_one else wanted)
     good = file is not None and file.is_sure and is_useful(question, file)
     return file if pooled is None or good else pooled
 
@@ -168,7 +186,7 @@ def is_useful(question: Question, way: Way) -> bool:
 
 def longest_in_the_pool(question: Question, precision: Precision) -> Way:
     """vLLM with the longest context that surely fits; what it needs for a useful one where none does."""
-    name = str(precision.pooled.get("quantization") or published_format(question.model) or "16 bit")
+    name = _in_the_pool(question.model, precision)
     first: Way | None = None
     for parallel in _splits(question.machine.num_gpus, question.machine.keys):
         settings = {"engine": POOLED, **precision.pooled, **parallel}
@@ -218,23 +236,40 @@ def whole_file(question: Question, file_type: str) -> Way:
     return tried(question, Way("serve", FILES, file_type, settings, question.machine))
 
 
-def best_file(question: Question) -> Way | None:
+def best_file(question: Question, wanted: Wanted | None = None) -> Way | None:
     """The best file type with a useful context whole on the card, else the common one with a part on the host.
 
-    None where that leaves most of it there.
+    None where that leaves most of it there. `wanted`: as in `best_serving`.
     """
-    room = question.machine.room_bytes
-    types = (name for name in FILE_TYPES if bytes_on_the_card(question.model, name) <= room)
-    ways = (longest_of_a_file(question, name) for name in types)
-    whole = (way for way in ways if is_whole(question, way))
-    found = best_of(whole, lambda way: way.is_sure and is_useful(question, way))
-    if found is not None and found.fits:
+    found = best_whole_file(question, wanted)
+    if found is not None or wanted is not None:
         return found
+    room = question.machine.room_bytes
     has_experts = question.model.has(ExpertMlps)
     if bytes_on_the_card(question.model, COMMON_FILE_TYPE) > room * (EXPERTS_SPARED if has_experts else LAYERS_SPARED):
         return None
     partly = longest_of_a_file(question, COMMON_FILE_TYPE)
     return partly if runs_usably(question, partly) else None
+
+
+def best_whole_file(question: Question, wanted: Wanted | None = None) -> Way | None:
+    """The best file type that surely fits whole with a useful context, else the best that fits whole; None without one.
+
+    `wanted`: as in `best_serving`.
+    """
+    fitting: list[Way] = []
+    for place, name in enumerate(FILE_TYPES):
+        if wanted is not None and not any(map(wanted, (*(way.precision for way in fitting), *FILE_TYPES[place:]))):
+            return None
+        if bytes_on_the_card(question.model, name) > question.machine.room_bytes:
+            continue
+        way = longest_of_a_file(question, name)
+        if not way.fits or not is_whole(question, way):
+            continue
+        if way.is_sure and is_useful(question, way):
+            return way
+        fitting.append(way)
+    return max(fitting, key=lambda way: way.is_sure, default=None)
 
 
 @lru_cache(maxsize=512)

@@ -73,6 +73,11 @@ def best_step(question: Question, method: Method, *, replays: bool = True) -> Wa
     return max([*found, *([too_large] if too_large is not None else [])], key=_rank)
 
 
+def fitting_step(question: Question, method: Method, *, replays: bool = True) -> Way | None:
+    """The same among the settings whose weights leave any room on a card; None, without an estimate, where none do."""
+    return _best_of([way for way in _ways(question, method) if _may_fit(question, way)], question, replays=replays)
+
+
 def _best_of(ways: Sequence[Way], question: Question, *, replays: bool) -> Way | None:
     best: Way | None = None
     for way in ways:
@@ -123,7 +128,7 @@ def best_tuning(question: Question, *, replays: bool = True) -> Way | None:
     for method in reversed(METHODS):
         if method.bytes_per_parameter * question.model.num_parameters > shared:
             continue
-        way = _best_of([way for way in _ways(question, method) if _may_fit(question, way)], question, replays=replays)
+        way = fitting_step(question, method, replays=replays)
         if way is not None and way.is_sure:
             return way
         tight = tight or (way if way is not None and way.fits else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -93,17 +93,3 @@ def tried(question: Question, way: Way, *, replays: bool = True) -> Way:
         return replace(way, result=question.estimate(scenario, replays=replays), refusal="")
     except VramwiseError as problem:
         return replace(way, result=None, refusal=str(problem))
-
-
-def best_of(ways: Iterator[Way], good: Callable[[Way], bool]) -> Way | None:
-    """The first way that is `good`, else the first that fits, else the one that comes closest; ways are made lazily."""
-    seen: list[Way] = []
-    for way in ways:
-        if way.fits and good(way):
-            return way
-        seen.append(way)
-    fitting = [way for way in seen if way.fits]
-    if fitting:
-        return max(fitting, key=lambda way: way.is_sure)
-    answered = [way for way in seen if way.needed_bytes is not None]
-    return min(answered, key=lambda way: way.needed_bytes or 0) if answered else (seen[0] if seen else None)

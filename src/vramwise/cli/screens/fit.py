@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TextIO
 
 from vramwise.cli.language import said_line
@@ -13,6 +14,7 @@ from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_
 from vramwise.planner.catalog_fit import Candidates, description_of, may_run_well, rows_of
 from vramwise.planner.families import family_of
 from vramwise.planner.rows import Row
+from vramwise.planner.running import Wanted
 from vramwise.planner.sizes import num_parameters_of
 from vramwise.units import gib
 from vramwise.verdict import percent
@@ -38,9 +40,16 @@ def group_of(rows: Rows) -> str:
     first = rows[0]
     if first.task == "train":
         return first.method
-    if not first.is_whole:
-        return _SLOW
-    return _BITS.get(first.quantization, _EIGHT if "8" in first.quantization else _FOUR)
+    return bits_of(first.quantization) if first.is_whole else _SLOW
+
+
+def _is_of(groups: frozenset[str], precision: str) -> bool:
+    return bits_of(precision) in groups
+
+
+def bits_of(precision: str) -> str:
+    """What a precision stands under, as its engine or its file calls it."""
+    return _BITS.get(precision, _EIGHT if "8" in precision else _FOUR)
 
 
 def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bool:
@@ -60,8 +69,9 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
         if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
             continue
         described = description_of(model)
-        if described not in known:
-            known[described] = _first_rows(model, asked, replays=replays)
+        if described not in known:  # a group that is full stays so: nothing that was passed over is wanted later
+            free = frozenset(group for group in (_WIDE, _EIGHT, _FOUR) if counts[group] < top)
+            known[described] = _first_rows(model, asked, partial(_is_of, free), replays=replays)
         rows = tuple(row.of(model) for row in known[described])
         if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
             continue
@@ -80,11 +90,11 @@ def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bo
     return True
 
 
-def _first_rows(model: str, asked: Candidates, *, replays: bool) -> Rows:
+def _first_rows(model: str, asked: Candidates, wanted: Wanted, *, replays: bool) -> Rows:
     """How a model runs, or how it is trained where that alone is asked; none of what would be passed over anyhow."""
-    if asked.tasks[0] == "serve" and not may_run_well(model, asked.machine):
+    if asked.tasks[0] == "serve" and not may_run_well(model, asked.machine, wanted):
         return ()
-    return rows_of(model, asked.machine, asked.tasks[:1], replays=replays, cached=True)
+    return rows_of(model, asked.machine, asked.tasks[:1], replays=replays, cached=True, wanted=wanted)
 
 
 def _groups_of(num_parameters: int, asked: Candidates) -> tuple[str, ...]:
