@@ -118,12 +118,46 @@ def test_adapters_of_torchtunes_recipes() -> None:
     assert settings("torchtune", lora_targets="all-linear", lora_dtype="fp32")["lora_targets"] == "all-linear"
 
 
-def test_unsloth_offloads_inputs_of_layers_and_makes_no_logits_since_august_2025() -> None:
+def test_unsloth_offloads_inputs_of_layers() -> None:
     assert settings("unsloth")["offload_activations"] == "cpu"
     assert settings("unsloth", offload_activations="none")["offload_activations"] == "none"
-    assert [settings("unsloth", version)["loss"] for version in ("unsloth 2025.7.8", "unsloth 2025.8.4", "")] == [
-        "fused", "fused-linear", "fused-linear",
-    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "loss"),
+    [
+        ("unsloth 2024.5", "fused"),
+        ("unsloth 2024.11.7", "fused"),
+        ("unsloth 2024.11.8", "fused-linear"),  # Apple's cut cross entropy
+        ("unsloth 2025.7.8", "fused-linear"),
+        ("unsloth 2025.8.4", "fused-linear"),  # its own chunks
+        ("", "fused-linear"),
+    ],
+)
+def test_since_when_unsloth_makes_no_logits(version: str, loss: str) -> None:
+    """unsloth 2024.11.8 models/llama.py CausalLM_fast_forward: fused_linear_cross_entropy where there are labels."""
+    assert settings("unsloth", version)["loss"] == loss
+
+
+def test_unsloth_cuts_no_logits_without_cut_cross_entropys_triton() -> None:
+    """unsloth_zoo 2025.3.17 loss_utils.py HAS_CUT_CROSS_ENTROPY: torch 2.4 and triton 3.0, which came with it."""
+    assert settings("unsloth", "unsloth 2025.3.17, torch 2.3.1")["loss"] == "fused"
+    assert settings("unsloth", "unsloth 2025.3.17, torch 2.4.1")["loss"] == "fused-linear"
+
+
+@pytest.mark.parametrize(
+    ("version", "batch", "length", "loss"),
+    [
+        ("unsloth 2024.12.4", 1, 1024, "fused-linear"),
+        ("unsloth 2025.1.1", 1, 1024, "fused"),
+        ("unsloth 2025.1.1", 1, 1025, "fused-linear"),
+        ("unsloth 2025.1.1", 2, 1024, "fused-linear"),
+        ("unsloth 2026.10.9", 2, 512, "fused"),
+    ],
+)
+def test_unsloth_keeps_logits_of_up_to_1024_tokens(version: str, batch: int, length: int, loss: str) -> None:
+    """unsloth 2025.1.1 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`."""
+    assert settings("unsloth", version, micro_batch_size=batch, sequence_length=length)["loss"] == loss
 
 
 def test_unsloth_without_checkpointing_has_nothing_to_offload() -> None:

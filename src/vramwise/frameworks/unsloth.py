@@ -16,6 +16,13 @@ unsloth_zoo 2026.10 temporary_patches/gpt_oss.py, flex_attention_with_sink.
 """
 
 
+FORWARD_OF_ITS_OWN = "llama|qwen2|qwen3|qwen3_moe|gemma|gemma2|cohere|granite|falcon_h1"
+"""Types whose causal model runs models/llama.py CausalLM_fast_forward (unsloth 2025.8.9).
+
+Others are compiled by unsloth_zoo, whose forward cuts logits of any number of tokens (compiler.py).
+"""
+
+
 def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """SDPA or eager attention by itself, where a class has no flash attention."""
     kind = model.config.model_type
@@ -46,8 +53,17 @@ DEFAULTS = (
             "unsloth 2026.10 models/llama.py get_peft_model: use_gradient_checkpointing unsloth"),
     Default("checkpointing=full|selective", "offload_activations", "cpu",
             "unsloth 2026.10 models/llama.py: layers' inputs go to host memory"),
-    Default("unsloth<2025.8", "loss", "fused", "unsloth kernels/cross_entropy_loss.py before pull request 3148"),
-    Default("", "loss", "fused-linear", "unsloth pull request 3148 (August 2025): unsloth_fused_ce_loss"),
+    Default("unsloth<2024.11.8", "loss", "fused",
+            "unsloth 2024.11.7 models/llama.py: kernels/cross_entropy_loss.py over all logits"),
+    Default("torch<2.4", "loss", "fused",
+            "unsloth_zoo 2025.3.17 loss_utils.py: HAS_CUT_CROSS_ENTROPY wants torch 2.4 and triton 3.0"),
+    Default(f"unsloth>=2024.12.5 tokens<1025 type={FORWARD_OF_ITS_OWN}", "loss", "fused",
+            "unsloth 2024.12.5 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`"),
+    Default("unsloth>=2025.4 tokens<1025 type=mistral", "loss", "fused",
+            "unsloth 2025.4.7 to 2026.10.9 models/mistral.py, not 2025.3.19: the same line"),
+    Default("", "loss", "fused-linear",
+            "unsloth 2024.11.8 models/llama.py: cut cross entropy; since pull request 3148 (August 2025) "
+            "unsloth_fused_ce_loss"),
     Default("unsloth>=2024.3", "expandable_segments", "true",
             "unsloth __init__.py since March 2024, later unsloth_zoo"),
 )  # fmt: skip
