@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
 
 from vramwise.estimation import estimate
 from vramwise.frameworks import framework_named
-from vramwise.scenario import TrainSettings
+from vramwise.planner.grid import grid
+from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.names import FRAMEWORKS
 from vramwise.training.recipe.gradient_life import gradient_life
@@ -158,6 +160,26 @@ def test_unsloth_cuts_no_logits_without_cut_cross_entropys_triton() -> None:
 def test_unsloth_keeps_logits_of_up_to_1024_tokens(version: str, batch: int, length: int, loss: str) -> None:
     """unsloth 2025.1.1 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`."""
     assert settings("unsloth", version, micro_batch_size=batch, sequence_length=length)["loss"] == loss
+
+
+def test_limits_and_tables_of_unsloth_know_that_more_tokens_have_no_logits() -> None:
+    """A micro-batch of 1,025 tokens needs less than one of 1,024, wherever the search or the table begins."""
+    train = {"framework": "unsloth", "method": "qlora", "micro_batch_size": 1, "sequence_length": 512}
+    scenario = Scenario.from_dict({"model": "llama-3.1-8b", "task": "train", "gpu": "rtx-4090", "train": train})
+    small = estimate(scenario)
+    several = estimate(scenario.replace(train=scenario.train.replace(micro_batch_size=4)))
+    assert small.quantities["max_batch"] == several.quantities["max_batch"]
+    largest = int(small.quantities["max_batch"].expected)
+    fits = [
+        estimate(scenario.replace(train=scenario.train.replace(micro_batch_size=size))).verdict
+        for size in (largest, largest + 1)
+    ]
+    assert [verdict is not None and verdict.word != "does not fit" for verdict in fits] == [True, False]
+    axes = {"micro_batch_size": (1, 2, 3, 4), "sequence_length": (256, 512, 768)}
+    for cell, (batch, length) in zip(grid(scenario, axes).cells, product(*axes.values()), strict=True):
+        sized = scenario.train.replace(micro_batch_size=batch, sequence_length=length)
+        alone = estimate(scenario.replace(train=sized), replays=False)
+        assert cell.peak_allocated_bytes == alone.quantities["peak_allocated"].expected
 
 
 def test_unsloth_without_checkpointing_has_nothing_to_offload() -> None:

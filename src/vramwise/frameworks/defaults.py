@@ -7,7 +7,6 @@ The first of a record's defaults that holds decides a key. `when` is a list of c
     month<2025-02      the month that is named in place of a version; the newest where none is
     zero, fsdp         whether either shares the model's states
     tensor_parallel_size>=2, pipeline_parallel_size>=2
-    tokens<1025        of a micro-batch, as long as sequence_length says
     gpus=1, gpus>1     of the whole job
     copies>1           the job has more GPUs than one copy is cut over
     checkpoint=A|B     dtype of the checkpoint

@@ -25,6 +25,11 @@ def never(train: TrainSettings) -> bool:
     return False
 
 
+def no_tokens(train: TrainSettings, model: Model) -> int:
+    """No number of tokens changes anything."""
+    return 0
+
+
 def as_asked(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """The attention of classes that have every kind."""
     return train.attention
@@ -117,6 +122,8 @@ class Loss:
     """`loss = fused-linear` is Liger's kernel unasked."""
     fused_linear_is_own: bool = False
     """`loss = fused-linear` is the framework's own, whatever kernels are asked for."""
+    logits_below: Callable[[TrainSettings, Model], int] = no_tokens
+    """A micro-batch of fewer tokens than this has its logits made, where nobody said which loss."""
 
 
 @record(kw_only=True)

@@ -6,6 +6,7 @@ from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.transformers import waits_for_the_last
+from vramwise.frameworks.versions import followed
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -16,11 +17,22 @@ unsloth_zoo 2026.10 temporary_patches/gpt_oss.py, flex_attention_with_sink.
 """
 
 
-FORWARD_OF_ITS_OWN = "llama|qwen2|qwen3|qwen3_moe|gemma|gemma2|cohere|granite|falcon_h1"
+FORWARD_OF_ITS_OWN = ("llama", "qwen2", "qwen3", "qwen3_moe", "gemma", "gemma2", "cohere", "granite", "falcon_h1")
 """Types whose causal model runs models/llama.py CausalLM_fast_forward (unsloth 2025.8.9).
 
 Others are compiled by unsloth_zoo, whose forward cuts logits of any number of tokens (compiler.py).
 """
+
+
+_LONGEST_WITH_LOGITS = 1024
+
+
+def _logits_below(train: TrainSettings, model: Model) -> int:
+    """`if bsz*q_len <= 1024: RETURN_LOGITS = True`: models/llama.py of unsloth 2024.12.5 to 2026.10.9,
+    models/mistral.py of 2025.4.7 to 2026.10.9 (not of 2025.3.19)."""
+    kind, version = model.config.model_type, followed(train, "unsloth")
+    since = (2024, 12, 5) if kind in FORWARD_OF_ITS_OWN else (2025, 4) if kind == "mistral" else None
+    return _LONGEST_WITH_LOGITS + 1 if since is not None and (version is None or (*version, 0, 0) >= since) else 0
 
 
 def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
@@ -57,10 +69,6 @@ DEFAULTS = (
             "unsloth 2024.11.7 models/llama.py: kernels/cross_entropy_loss.py over all logits"),
     Default("torch<2.4", "loss", "fused",
             "unsloth_zoo 2025.3.17 loss_utils.py: HAS_CUT_CROSS_ENTROPY wants torch 2.4 and triton 3.0"),
-    Default(f"unsloth>=2024.12.5 tokens<1025 type={FORWARD_OF_ITS_OWN}", "loss", "fused",
-            "unsloth 2024.12.5 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`"),
-    Default("unsloth>=2025.4 tokens<1025 type=mistral", "loss", "fused",
-            "unsloth 2025.4.7 to 2026.10.9 models/mistral.py, not 2025.3.19: the same line"),
     Default("", "loss", "fused-linear",
             "unsloth 2024.11.8 models/llama.py: cut cross entropy; since pull request 3148 (August 2025) "
             "unsloth_fused_ce_loss"),
@@ -83,7 +91,7 @@ RECORD = Framework(
     replaces_flash=True,  # models/_utils.py
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="quantized"),
-    loss=Loss(chunks="tiles", fused_linear_is_own=True),
+    loss=Loss(chunks="tiles", fused_linear_is_own=True, logits_below=_logits_below),
     # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as
     # linear layers (gpt_oss.py GptOssExpertsBnb4bit).
     quantizing=Quantizing(experts_in=("nf4", "fp4"), experts_again=True),

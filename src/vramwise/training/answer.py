@@ -386,7 +386,8 @@ def _with_shorter_completions(job: Job, rank: Placement) -> int:
     """The peak where the longest sampled completion ends at three quarters of the limit."""
     sequence = max(1, job.local_sequence * 3 // 4)
     batch = job.train.micro_batch_size
-    return max(m.total for m in moments_at(job.model, job.structure, rank, batch, sequence, job.accumulates))
+    structure = job.structure.at_tokens(batch * sequence)
+    return max(m.total for m in moments_at(job.model, structure, rank, batch, sequence, job.accumulates))
 
 
 def _outside_zero_init(job: Job, rank: Placement) -> int:

@@ -69,7 +69,7 @@ class Room:
             return True
         tokens = self._tokens(sequence)
         sizes = batch, tokens, self.accumulates, self.workspace, rank
-        play = reserved.Play(self.model, self.structure, *sizes, lag=self.lag)
+        play = reserved.Play(self.model, self.structure.at_tokens(batch * tokens), *sizes, lag=self.lag)
         return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:
@@ -83,8 +83,9 @@ class Room:
     def _worst(self, batch: int, sequence: int) -> tuple[Placement, list[Moment], int]:
         """The rank with the largest moment, its moments, and bytes of that moment with the workspace."""
         tokens = self._tokens(sequence)
+        structure = self.structure.at_tokens(batch * tokens)
         found = [
-            (rank, moments_at(self.model, self.structure, rank, batch, tokens, self.accumulates)) for rank in self.ranks
+            (rank, moments_at(self.model, structure, rank, batch, tokens, self.accumulates)) for rank in self.ranks
         ]
         peaks = [max(moment.total for moment in moments) for _, moments in found]
         worst = max(range(len(found)), key=peaks.__getitem__)

@@ -46,8 +46,10 @@ def needs_of_many(
     card_bytes, ranks = None if room is None else room.seen_bytes, telling_ranks(job)
 
     def work(at: dict[str, Any]) -> list[object]:
-        train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"])
-        return _needs(replace(job, train=train), ranks, card_bytes, names, ends=ends)
+        tokens = at["batch"] * at["sequence"]
+        train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"]).at_tokens(tokens)
+        sized = replace(job, train=train, structure=job.structure.at_tokens(tokens))
+        return _needs(sized, ranks, card_bytes, names, ends=ends)
 
     try:
         found = Points(sizes).outcomes(work, 4)

@@ -28,8 +28,17 @@ class ResolvedTrain(TrainSettings):
     padding_free: bool = _decided("padding_free")
     document_mask: bool = _decided("document_mask")
     kbit_preparation: bool = _decided("kbit_preparation")
+    logits_below: int = 0
+    """A micro-batch of fewer tokens has its logits made: `loss` is `fused`, not `fused-linear`; 0: none has."""
 
     @classmethod
     def of(cls, train: TrainSettings, **decided: Any) -> Self:
         """The settings with these keys decided, which count as given."""
         return cls(**{**vars(train), **decided, "explicit": train.explicit | decided.keys()})
+
+    def at_tokens(self, tokens: int) -> Self:
+        """The same settings where a micro-batch has so many tokens."""
+        if not self.logits_below:
+            return self
+        loss = "fused" if tokens < self.logits_below else "fused-linear"
+        return self if loss == self.loss else self.replace(loss=loss)

@@ -14,7 +14,6 @@ from vramwise.records import record
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.definition import DEFAULTS, KINDS
 from vramwise.scenario.values import Switch
-from vramwise.training.recipe.lengths import longest_row
 
 ADAPTERS = frozenset({"lora", "qlora"})
 SIZES = frozenset({"tensor_parallel_size", "pipeline_parallel_size"})
@@ -111,8 +110,6 @@ def _compares(name: str, sign: str, text: str, question: Question) -> bool:
         size = model.num_parameters if name == "parameters" else model.config.size("vocab_size", default=1)
         return (size >= float(text)) == (sign == ">=")
     train = question.train
-    if name == "tokens":
-        return (train.micro_batch_size * longest_row(train, question.model) >= int(text)) == (sign == ">=")
     if name in SIZES:
         return bool(getattr(train, name) >= int(text)) == (sign == ">=")
     found: tuple[int, ...] | None = month_named(train) if name == "month" else followed(train, name)

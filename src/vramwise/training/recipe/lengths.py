@@ -8,18 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from vramwise.models.autograd.size import Axes, RoundedAxes, with_rounded_axes
-from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
-from vramwise.scenario import TrainSettings
 from vramwise.training.resolved import ResolvedTrain
 
 SEQ2SEQ = "seq2seq-lm"
-LONGEST_DEFAULT_SEQUENCE = 2048
-
-
-def longest_row(train: TrainSettings, model: Model) -> int:
-    """The limit of a row's tokens: `sequence_length`, or by default the model's length, at most 2,048."""
-    return train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
 
 
 def has_two_lengths(model: Model, train: ResolvedTrain) -> bool:

@@ -13,6 +13,7 @@ from vramwise.frameworks.versions import library_version, names
 from vramwise.hardware import Gpu
 from vramwise.kernels import Versions, kernels_for
 from vramwise.models.execution import Execution, Lora
+from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
 from vramwise.models.type_facts import has_fact
@@ -37,9 +38,10 @@ from vramwise.training.recipe.fp8_weights import (
 )
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
-from vramwise.training.recipe.lengths import has_spread, longest_row
+from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.resolved import ResolvedTrain
 
+LONGEST_DEFAULT_SEQUENCE = 2048
 CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
 
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
@@ -71,6 +73,9 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> Resolv
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
     decided = _decided(train, model)
+    if "loss" not in scenario.train.explicit and decided.loss == "fused-linear":
+        decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
+        decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
     return _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
 
 
@@ -184,7 +189,7 @@ def _context_parallel_kind(train: TrainSettings, model: Model) -> str | None:
 
 def _longest_batch(train: TrainSettings, model: Model) -> int:
     """Tokens of the longest row: the limit, or the longest sample where batches are padded to theirs."""
-    limit = longest_row(train, model)
+    limit = train.sequence_length or min(model_length(model), LONGEST_DEFAULT_SEQUENCE)
     samples = train.sample_lengths
     if not samples:
         return limit
