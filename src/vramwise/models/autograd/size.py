@@ -52,12 +52,11 @@ class Size:
         return frozenset(name for names in self.terms for name in names)
 
     def __add__(self, other: Dim) -> Dim:
-        terms = dict(self.terms)
         if isinstance(other, int):
             if not other:
                 return self
-            terms[()] = terms.get((), 0) + other
-            return _simplified(terms, self.probe + other)
+            return _simplified({**self.terms, (): self.terms.get((), 0) + other}, self.probe + other)
+        terms = dict(self.terms)
         for axes, coefficient in other.terms.items():
             terms[axes] = terms.get(axes, 0) + coefficient
         return _simplified(terms, self.probe + other.probe)
