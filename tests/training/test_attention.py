@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from described_types import small_model
 
 from vramwise import estimate
 from vramwise.errors import ScenarioError, UnsupportedModelError
-from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA
+from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA, kinds_within
 from vramwise.models import describe, supported_types
 from vramwise.models.autograd import evaluate, terms_of, with_rounded_axes
 from vramwise.models.model import Model
@@ -59,7 +60,7 @@ def refused(model: Model, **asked: Any) -> bool:
     if model.config.model_type == "falcon" and asked["attention"] == "flash":
         return model.config.flag("alibi")
     tables = {"flash": WITHOUT_FLASH, "sdpa": WITHOUT_SDPA, "eager": frozenset[str](), "flex": WITHOUT_FLEX}
-    return model.config.model_type in tables[asked["attention"]]
+    return not tables[asked["attention"]].isdisjoint(kinds_within(model.config.values))
 
 
 @pytest.mark.parametrize("model_type", supported_types())
@@ -104,6 +105,54 @@ def test_classes_have_the_kernels_that_the_tables_say() -> None:
     assert sdpa == WITHOUT_SDPA
     assert flash == WITHOUT_FLASH
     assert flex == WITHOUT_FLEX
+
+
+_SMALL = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
+_SIGLIP = {"model_type": "siglip_vision_model", **_SMALL}
+_T5 = {"model_type": "t5", "num_layers": 1, "d_model": 32, "d_ff": 32, "num_heads": 2, "d_kv": 16}
+MADE_OF_OTHERS: list[dict[str, Any]] = [
+    {"model_type": "paligemma", "vision_config": _SIGLIP, "text_config": {"model_type": "gemma2", **_SMALL}},
+    {"model_type": "paligemma", "vision_config": _SIGLIP, "text_config": {"model_type": "gemma", **_SMALL}},
+    {"model_type": "llava", "text_config": {"model_type": "gemma2", **_SMALL}},
+    {"model_type": "lfm2_vl", "vision_config": {"model_type": "siglip2_vision_model", **_SMALL},
+     "text_config": {"model_type": "lfm2", **_SMALL, "layer_types": ["full_attention"]}},
+    {"model_type": "deepseek_vl_hybrid", "vision_config": _SIGLIP, "text_config": {"model_type": "llama", **_SMALL},
+     "high_res_vision_config": {"model_type": "sam_vision_model", **_SMALL, "global_attn_indexes": [0]}},
+    {"model_type": "musicgen", "text_encoder": _T5, "audio_encoder": {"model_type": "encodec"},
+     "decoder": {"model_type": "musicgen_decoder", **_SMALL, "ffn_dim": 32}},
+]  # fmt: skip
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("config", MADE_OF_OTHERS, ids=lambda config: "-".join(kinds_within(config)))
+def test_a_model_made_of_others_has_what_all_of_them_have(
+    config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers hands what was asked for to every model inside; flash-attn itself need not be installed."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    modeling = transformers.modeling_utils
+    monkeypatch.setattr(transformers.PreTrainedModel, "_flash_attn_import_error", staticmethod(lambda **_: None))
+    monkeypatch.setattr(modeling, "lazy_import_flash_attention", lambda *_, **__: None)
+    monkeypatch.setattr(modeling, "is_kernels_available", lambda *_, **__: False)
+    tables = {"flash_attention_2": WITHOUT_FLASH, "sdpa": WITHOUT_SDPA, "flex_attention": WITHOUT_FLEX}
+    for asked, without in tables.items():
+        lacking = not without.isdisjoint(kinds_within(config))
+        values = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
+        made = transformers.CONFIG_MAPPING[values.pop("model_type")](**values)
+        mapping = transformers.AutoModelForImageTextToText
+        kind = transformers.MusicgenForConditionalGeneration if "decoder" in config else mapping
+        with torch.device("meta"), pytest.raises(ValueError, match="does not support") if lacking else nullcontext():
+            make = kind._from_config if "decoder" in config else kind.from_config
+            make(made, attn_implementation=asked)
+
+
+def test_paligemma_2_has_no_sdpa_to_ask_for() -> None:
+    settings: dict[str, Any] = {"method": "lora", "sequence_length": 512}
+    with pytest.raises(ScenarioError, match="no SDPA for gemma2, a part of paligemma: it runs flash or eager"):
+        estimate("google/paligemma2-3b-pt-448", task="train", train={**settings, "attention": "sdpa"})
+    estimate("google/paligemma2-3b-pt-448", task="train", train=settings)
+    estimate("google/paligemma-3b-mix-224", task="train", train={**settings, "attention": "sdpa"})
 
 
 def needs(**train: Any) -> float:

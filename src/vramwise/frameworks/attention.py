@@ -8,6 +8,8 @@ implementations`, kernels-community/vllm-flash-attn3), but SDPA takes none.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from vramwise.errors import ScenarioError
 from vramwise.models.model import Model
 from vramwise.models.type_facts import types_with
@@ -28,21 +30,42 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
 
     `given`: the settings as stated; `train`: with what the framework decides.
     """
-    kind = str(model.config.model_type)
-    if train.attention == "flex" and kind in WITHOUT_FLEX:
-        raise ScenarioError("train.attention", f"transformers has no flex attention for {kind}: {_others(kind)}")
-    if train.attention == "flash" and kind in WITHOUT_FLASH:
-        raise ScenarioError("train.attention", f"transformers has no flash attention for {kind}: {_others(kind)}")
+    kinds = kinds_within(model.config.values)
+    kind = kinds[0]
+    if train.attention == "flex":
+        _refuse_without("flex attention", kinds, WITHOUT_FLEX)
+    if train.attention == "flash":
+        _refuse_without("flash attention", kinds, WITHOUT_FLASH)
     if train.attention == "flash" and kind == "falcon" and model.config.flag("alibi"):  # FalconFlashAttention2.forward
         problem = "transformers has no flash attention for falcon with ALiBi: it runs sdpa or eager"
         raise ScenarioError("train.attention", problem)
+    if train.attention == "sdpa" and "attention" in given.explicit:
+        _refuse_without("SDPA", kinds, WITHOUT_SDPA)
     if train.attention == "sdpa" and kind in WITHOUT_SDPA:
-        if "attention" in given.explicit:
-            raise ScenarioError("train.attention", f"transformers has no SDPA for {kind}: {_others(kind)}")
         return train.attention if kind in OF_OTHER_MODELS else "eager"
     return train.attention
 
 
-def _others(kind: str) -> str:
-    names = [name for name, without in (("sdpa", WITHOUT_SDPA), ("flash", WITHOUT_FLASH)) if kind not in without]
+def kinds_within(values: Mapping[str, object]) -> tuple[str, ...]:
+    """The type of a model, then those of the models inside it, each of its own class (PaliGemma 2 has a Gemma 2).
+
+    What is asked for is handed to the configs inside (transformers 5.23 configuration_utils.py, setter of
+    `_attn_implementation`). A tower alone is of its family's class: `siglip2_vision_model` of `siglip2`.
+    """
+    inside = [table for table in values.values() if isinstance(table, Mapping) and table.get("model_type")]
+    kind = str(values.get("model_type") or "").removesuffix("_vision_model")
+    return (kind, *(within for table in inside for within in kinds_within(table)))
+
+
+def _refuse_without(attention: str, kinds: tuple[str, ...], without: frozenset[str]) -> None:
+    """Raise where a class among these does not have the attention that was asked for."""
+    lacking = next((kind for kind in kinds if kind in without), None)
+    if lacking is not None:
+        whose = lacking if lacking == kinds[0] else f"{lacking}, a part of {kinds[0]}"
+        raise ScenarioError("train.attention", f"transformers has no {attention} for {whose}: {_others(kinds)}")
+
+
+def _others(kinds: tuple[str, ...]) -> str:
+    tables = (("sdpa", WITHOUT_SDPA), ("flash", WITHOUT_FLASH))
+    names = [name for name, without in tables if without.isdisjoint(kinds)]
     return f"it runs {', '.join(names)} or eager" if names else "it runs eager"
