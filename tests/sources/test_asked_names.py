@@ -120,6 +120,22 @@ def test_a_repository_of_gguf_files_says_what_to_ask(name: str, said: str, monke
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("mix", "nearest"),
+    [("UD-Q4_K_XL", "Q4_K_M"), ("UD-Q2_K_XL", "Q2_K"), ("UD-IQ1_S", "IQ1_S"), ("UD-Q8_K_XL", "Q8_0")],
+)
+def test_a_mix_of_its_maker_has_its_size_from_the_file(mix: str, nearest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp has no type of that name (`gguf_quant` refuses it): the nearest is named as such."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(
+        SourceError, match=f"{mix} is a mix of its maker's own, whose size the file alone tells"
+    ) as error:
+        resolve(f"unsloth/Qwen3-8B-GGUF:{mix}")
+    assert f"say Qwen/Qwen3-8B with engine llama.cpp and gguf_quant {nearest}, the nearest" in str(error.value)
+    scenario = {"model": "Qwen/Qwen3-8B", "task": "serve", "gpu": "h100"}
+    assert estimate({**scenario, "serve": {"engine": "llama.cpp", "gguf_quant": nearest}}).quantities["weights"]
+
+
 def test_what_it_says_to_ask_is_answered() -> None:
     serve = {"engine": "llama.cpp", "gguf_quant": "Q4_0"}
     scenario = {"model": "google/gemma-3-27b-it", "task": "serve", "gpu": "h100", "serve": serve}

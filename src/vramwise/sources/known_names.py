@@ -211,11 +211,18 @@ def _taken(name: str, match: Match) -> str | None:
 
 def unknown(name: str, hint: str) -> SourceError:
     """The error for a name that nothing answers to."""
-    from vramwise.sources.quantized_names import in_gguf
+    from vramwise.sources.quantized_names import OWN_GGUF_TYPES, in_gguf, nearest_type
 
     of_gguf = in_gguf(name)
     if of_gguf is not None:
         base, file_type = of_gguf
+        plain = nearest_type(file_type)
+        if file_type not in OWN_GGUF_TYPES and plain is not None:
+            return SourceError(
+                f'"{clipped(name)}" holds GGUF files, and {clipped(file_type)} is a mix of its maker\'s own, whose size '
+                f"the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant {plain}, the "
+                f"nearest of llama.cpp's own  ({hint})"
+            )
         return SourceError(
             f'"{clipped(name)}" holds GGUF files: say {base} with engine llama.cpp and gguf_quant {file_type}  ({hint})'
         )

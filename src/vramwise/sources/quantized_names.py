@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from vramwise.scenario.names import GGUF_QUANT_SPELLINGS, GGUF_QUANTS
 from vramwise.sources.catalog import written_behind_organisation
 from vramwise.sources.picks import USUAL_QUANTIZATION
 
@@ -82,3 +83,17 @@ def in_gguf(name: str) -> tuple[str, str] | None:
         if found:
             return found[0][1], (match["pick"] or match["type"] or USUAL_QUANTIZATION).upper()
     return None
+
+
+OWN_GGUF_TYPES = {name.upper(): name for name in GGUF_QUANTS} | {
+    spelling.upper(): name for spelling, name in GGUF_QUANT_SPELLINGS.items() if name
+}
+"""llama.cpp's own file types by their spellings in capitals; a mix of a maker's own (UD-Q4_K_XL) is none of them."""
+
+
+def nearest_type(mix: str) -> str | None:
+    """llama.cpp's own type of the same bits as a mix (Q2_K of UD-Q2_K_XL, IQ1_S of UD-IQ1_S), None for none."""
+    plain = re.sub(r"^(?:UD-|APEX-|dynamic-)", "", mix, flags=re.I).upper()
+    bits = re.match(r"(I?Q\d(?:_K)?)(?:_\w+)?$", plain)
+    wanted = (plain, *((f"{bits[1]}_M", bits[1], f"{bits[1]}_S", f"{bits[1].removesuffix('_K')}_0") if bits else ()))
+    return next((OWN_GGUF_TYPES[name] for name in wanted if name in OWN_GGUF_TYPES), None)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 
-from vramwise.scenario.names import GGUF_QUANT_SPELLINGS, GGUF_QUANTS
+from vramwise.sources.quantized_names import OWN_GGUF_TYPES
 
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _TYPE = re.compile(
     r"[-._]((?:UD-|APEX-|dynamic-)?(?:IQ\d|Q\d|TQ\d|BF16|F16|F32|FP16|FP32|MXFP4|NVFP4)[A-Za-z0-9_]*)$", re.I
 )
-_BY_NAME = {name.upper(): name for name in GGUF_QUANTS} | {
-    spelling.upper(): name for spelling, name in GGUF_QUANT_SPELLINGS.items() if name
-}
 
 
 def file_type_named(text: str) -> str | None:
     """The file type that a word means; `custom` for mixes of other makers (UD-Q4_K_XL), None for no type."""
-    found = _BY_NAME.get(text.upper())
+    found = OWN_GGUF_TYPES.get(text.upper())
     if found is not None:
         return found
     return "custom" if _TYPE.search(f"-{text}") else None
@@ -29,14 +26,6 @@ def mix_named(text: str) -> str | None:
     match = _TYPE.search(f"-{kind}" if name else _PART.sub("", re.sub(r"[-_.]?gguf$", "", kind, flags=re.I)))
     found = match.group(1) if match is not None else None
     return found if found is not None and file_type_named(found) == "custom" else None
-
-
-def nearest_type(mix: str) -> str | None:
-    """llama.cpp's own type of the same bits as a mix (Q2_K of UD-Q2_K_XL, IQ1_S of UD-IQ1_S), None for none."""
-    plain = re.sub(r"^(?:UD-|APEX-|dynamic-)", "", mix, flags=re.I).upper()
-    bits = re.match(r"(I?Q\d(?:_K)?)(?:_\w+)?$", plain)
-    wanted = (plain, *((f"{bits[1]}_M", bits[1], f"{bits[1]}_S", f"{bits[1].removesuffix('_K')}_0") if bits else ()))
-    return next((_BY_NAME[name] for name in wanted if name in _BY_NAME), None)
 
 
 def model_of_file(path: str) -> tuple[str, str | None]:

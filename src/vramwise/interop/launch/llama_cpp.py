@@ -17,9 +17,10 @@ from vramwise.interop.launch.command import (
     words_for,
 )
 from vramwise.interop.launch.flags import Words
-from vramwise.interop.launch.gguf_names import mix_named, model_of_file, model_of_repository, nearest_type
+from vramwise.interop.launch.gguf_names import mix_named, model_of_file, model_of_repository
 from vramwise.interop.launch.llama_cpp_variables import words_of_variable
 from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
+from vramwise.sources.quantized_names import nearest_type
 
 
 def _mode(text: str) -> str:
