@@ -219,8 +219,8 @@ def unknown(name: str, hint: str) -> SourceError:
         plain = nearest_type(file_type)
         if file_type not in OWN_GGUF_TYPES and plain is not None:
             return SourceError(
-                f'"{clipped(name)}" holds GGUF files, and {clipped(file_type)} is a mix of its maker\'s own, whose size '
-                f"the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant {plain}, the "
+                f'"{clipped(name)}" holds GGUF files, and {clipped(file_type)} is a mix of its maker\'s own, whose '
+                f"size the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant {plain}, the "
                 f"nearest of llama.cpp's own  ({hint})"
             )
         return SourceError(
