@@ -34,17 +34,49 @@ def test_a_request_of_30000_tokens_takes_6800_blocks() -> None:
     assert pool.longest_request(blocks, 16384, 30000) == pytest.approx(13528, abs=16)
 
 
-def test_from_0_29_a_block_holds_the_keys_alone() -> None:
-    found = compressed_pool(FLASH, (0, 33, 0), 256)
+@pytest.mark.parametrize("version", [(0, 27, 0), (0, 28, 0), (0, 29, 0), (0, 33, 0)])
+def test_from_0_27_a_block_holds_the_keys_alone(version: tuple[int, ...]) -> None:
+    """vLLM 0.27.0 and 0.28.0 _get_packed_kv_cache_layout: the largest group; from 0.29.0 _get_packed_kv_cache_groups."""
+    found = compressed_pool(FLASH, version, 256)
     assert found is not None
     assert found.block_bytes == 21 * (37440 + 8640) + 20 * 1728
+
+
+@pytest.mark.parametrize("version", [(0, 23, 0), (0, 24, 0), (0, 26, 0)])
+def test_from_0_23_a_block_has_as_many_places_of_each_page_as_the_largest_group(version: tuple[int, ...]) -> None:
+    """vLLM 0.23.0 to 0.26.0 kv_cache_utils.py _bucket_layers_by_page_size: 22 layers of windows, 21 and 20 of keys."""
+    found = compressed_pool(FLASH, version, 256)
+    assert found is not None
+    assert found.block_bytes == 22 * 37440 + 21 * 8640 + 20 * 1728
+
+
+def test_a_pool_of_0_23_prints_what_a_start_on_two_h200_nvl_printed() -> None:
+    """A public start: Available KV cache memory: 32.08 GiB, 2,175,276 tokens, 8.30 requests of 262,144 tokens.
+
+    get_max_concurrency_for_kv_cache_config weighs each group's pages with the bytes of its own (0.22.0 to 0.26.0).
+    """
+    pool = compressed_pool(FLASH, (0, 23, 0), 256)
+    assert pool is not None
+    windows, light, heavy = 131 * 43 * 37440, 2051 * 21 * (37440 + 8640), 1041 * 20 * 37440
+    request = -(-(1024 * 1002240 + windows + light + heavy) // 1002240)
+    blocks = pool.num_blocks(round(32.08 * GIB))
+    assert pool.printed_concurrency(blocks, 262144, 8192) == blocks / request
+    assert int(pool.printed_concurrency(blocks, 262144, 8192) * 262144) == pytest.approx(2175276, rel=2e-4)
+    later = compressed_pool(FLASH, (0, 27, 0), 256)
+    assert later is not None
+    assert later.printed_concurrency(blocks, 262144, 8192) == later.max_concurrency(blocks, 262144, 8192)
+
+
+def test_models_without_compressed_keys_have_no_such_pool() -> None:
     assert compressed_pool(describe(resolve("Qwen/Qwen3-8B").config, ""), (0, 33, 0), 256) is None
 
 
 def test_the_estimate_says_what_one_request_needs() -> None:
+    """What it needs counts pages alike; the concurrency printed beside it weighs them (0.22.0 kv_cache_utils.py)."""
     result = serve(engine_version="0.22.0", max_model_len=30000, max_num_batched_tokens=16384, block_size=256)
     pool, many = result.quantities["kv_cache_bytes"].expected, result.quantities["max_concurrency"].expected
-    assert pool / many / GIB == pytest.approx(6.66, abs=0.01)
+    pages = 118 * 1002240 + 259 * 43 * 37440 + 4099 * 21 * (37440 + 8640) + 2065 * 20 * 37440
+    assert pool / many / GIB == pytest.approx(-(-pages // 1002240) * 22 * (37440 + 8640 + 1728) / GIB, rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -125,12 +125,16 @@ def _scaled(values: int) -> int:
 
 @record
 class LayerGroup:
-    """Layers of one kind that share page tables: how many groups of `group_size` layers they make."""
+    """Layers of one kind that share page tables: how many groups of `group_size` layers they make.
+
+    `own_bytes`: a page of each of its layers, together, where the engine weighs groups with them.
+    """
 
     spec: LayerSpec
     num_groups: int
     block_size: int
     state_pages: int = 1
+    own_bytes: int = 0
 
     def pages_per_request(self, tokens: int, batched_tokens: int, dcp: int = 1) -> int:
         """Pages of one group that a request of `tokens` may hold."""
@@ -184,6 +188,15 @@ class PoolPlan:
         """Requests of `tokens` that the pool holds at once."""
         blocks = self.blocks_per_request(tokens, batched_tokens)
         return num_blocks / blocks if blocks else 0.0
+
+    def printed_concurrency(self, num_blocks: int, tokens: int, batched_tokens: int) -> float:
+        """The same as the engine prints it: pages of groups of several sizes weighed, where it does so."""
+        first, *_ = self.groups
+        if not first.own_bytes:
+            return self.max_concurrency(num_blocks, tokens, batched_tokens)
+        dcp = self.decode_context_parallel
+        held = sum(group.own_bytes * group.pages_per_request(tokens, batched_tokens, dcp) for group in self.groups)
+        return num_blocks / -(-held // first.own_bytes)
 
     def longest_request(self, num_blocks: int, batched_tokens: int, limit: int) -> int:
         """Tokens of the longest request that the pool holds, 0 when none."""

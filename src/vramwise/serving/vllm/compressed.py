@@ -1,7 +1,9 @@
 """Pages of DeepSeek V4's caches: compressed keys, the indexer's, a window of whole ones, and the compressors' states.
 
 Sources: vLLM 0.22.0 and 0.33.0 models/deepseek_v4/attention.py, compressor.py, v1/attention/backends/mla/sparse_swa.py
-(pages), v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_groups (up to 0.28), _get_packed_kv_cache_groups.
+(pages), v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_groups (up to 0.28), _bucket_layers_by_page_size (0.23
+to 0.26), _get_packed_kv_cache_layout (0.27 and 0.28), _get_packed_kv_cache_groups (from 0.29), and
+get_max_concurrency_for_kv_cache_config, which weighs pages up to 0.26 and counts them from 0.27.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ ROW_BYTES, INDEX_ROW_BYTES = 584, 132  # 448 fp8 + 64 in 16 bit + 8 scales; 128 
 ALIGNMENT = 576
 LIGHT, HEAVY = 4, 128  # tokens that one compressed key stands for
 WINDOW_BLOCK, LIGHT_BLOCK, HEAVY_BLOCK = 64, 4, 8
-PACKED_VERSION = (0, 29)
+BUCKETS_VERSION, PACKED_VERSION = (0, 23), (0, 27)
 KEY_WIDTH, INDEX_WIDTH, STATE_BYTES = 512, 128, 4
 
 
@@ -56,19 +58,29 @@ def compressed_pool(model: Model, version: tuple[int, ...], block: int) -> PoolP
     heavy_keys = _page(max(1, block // HEAVY) * ROW_BYTES)
     parts = [windows, *states]
     repeats = _least_padding([light, *(part.layers for part in parts)], light)
-    groups = [LayerGroup(LayerSpec("full", sum(keys) // block), 1, block)]
+    whole = light * sum(keys) + heavy * heavy_keys
+    weighs = version < PACKED_VERSION
+    groups = [LayerGroup(LayerSpec("full", sum(keys) // block), 1, block, own_bytes=whole if weighs else 0)]
     in_a_group = []
     for part in parts:
         count = -(-part.layers // repeats)
         spec = LayerSpec("sliding", max(1, part.pages[0] // part.block), part.window)
-        groups.append(LayerGroup(spec, count, part.block))
+        own = part.layers * sum(_padded(page, (*keys, heavy_keys)) for page in part.pages) if weighs else 0
+        groups.append(LayerGroup(spec, count, part.block, own_bytes=own))
         in_a_group.append(-(-part.layers // count))
+    most = max(light, *in_a_group)
     if version >= PACKED_VERSION:
-        whole = light * sum(keys) + heavy * heavy_keys
         block_bytes = max(whole, *(n * sum(part.pages) for n, part in zip(in_a_group, parts, strict=True)))
+    elif version >= BUCKETS_VERSION:
+        block_bytes = most * keys[0] + light * keys[1] + heavy * heavy_keys
     else:
-        block_bytes = max(light, *in_a_group) * (sum(keys) + heavy_keys)
+        block_bytes = most * (sum(keys) + heavy_keys)
     return PoolPlan(block_bytes, 1, tuple(groups))
+
+
+def _padded(page: int, sizes: tuple[int, ...]) -> int:
+    """The least page of the keys that holds a page; a larger one stays as it is."""
+    return min((size for size in sizes if size >= page), default=page)
 
 
 def _page(size: int) -> int:

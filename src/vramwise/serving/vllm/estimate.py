@@ -197,14 +197,15 @@ def pool_quantities(budget: Budget, least: int, total: int, most: int, held: int
     if not pool.block_bytes:
         return {"kv_cache_bytes": Quantity(*sizes)}
     blocks = [pool.num_blocks(size) for size in sizes]
-    requests = [pool.max_concurrency(count, r.max_model_len, r.in_flight_tokens) for count in blocks]
+    held_at_once = [pool.max_concurrency(count, r.max_model_len, r.in_flight_tokens) for count in blocks]
+    requests = [pool.printed_concurrency(count, r.max_model_len, r.in_flight_tokens) for count in blocks]
     tokens = [_tokens(budget, count, many) for count, many in zip(blocks, requests, strict=True)]
     return {
         "kv_cache_bytes": Quantity(*sizes),
         "kv_cache_blocks": Quantity(*blocks),
         "kv_cache_tokens": Quantity(*tokens),
         "max_concurrency": Quantity(*requests),
-        "max_batch": Quantity(*(min(r.max_num_seqs, int(many)) for many in requests)),
+        "max_batch": Quantity(*(min(r.max_num_seqs, int(many)) for many in held_at_once)),
         "max_seq": Quantity(*(pool.longest_request(count, r.in_flight_tokens, r.max_model_len) for count in blocks)),
     }
 
