@@ -36,7 +36,7 @@ def test_a_request_of_30000_tokens_takes_6800_blocks() -> None:
 
 @pytest.mark.parametrize("version", [(0, 27, 0), (0, 28, 0), (0, 29, 0), (0, 33, 0)])
 def test_from_0_27_a_block_holds_the_keys_alone(version: tuple[int, ...]) -> None:
-    """vLLM 0.27.0 and 0.28.0 _get_packed_kv_cache_layout: the largest group; from 0.29.0 _get_packed_kv_cache_groups."""
+    """vLLM 0.27.0 and 0.28.0 _get_packed_kv_cache_layout: the largest group; later _get_packed_kv_cache_groups."""
     found = compressed_pool(FLASH, version, 256)
     assert found is not None
     assert found.block_bytes == 21 * (37440 + 8640) + 20 * 1728

@@ -141,6 +141,14 @@ def test_since_when_unsloth_makes_no_logits(version: str, loss: str) -> None:
     assert settings("unsloth", version)["loss"] == loss
 
 
+@pytest.mark.parametrize(("version", "loss"), [("unsloth 2025.3.19", "fused"), ("unsloth 2025.8.9", "fused-linear")])
+def test_unsloth_kept_logits_of_types_that_it_compiles(version: str, loss: str) -> None:
+    """unsloth_zoo 2025.3.17 compiler.py cross_entropy_replacement_3: Gemma 3 masks its images in its own loss."""
+    table = {"framework": "unsloth", "framework_version": version, "method": "qlora"}
+    asked = {"model": "google/gemma-3-4b-it", "task": "train", "gpu": "t4", "num_gpus": 1, "train": table}
+    assert estimate(asked).scenario["train"]["loss"] == loss
+
+
 def test_unsloth_cuts_no_logits_without_cut_cross_entropys_triton() -> None:
     """unsloth_zoo 2025.3.17 loss_utils.py HAS_CUT_CROSS_ENTROPY: torch 2.4 and triton 3.0, which came with it."""
     assert settings("unsloth", "unsloth 2025.3.17, torch 2.3.1")["loss"] == "fused"

@@ -69,9 +69,11 @@ DEFAULTS = (
             "unsloth 2024.11.7 models/llama.py: kernels/cross_entropy_loss.py over all logits"),
     Default("torch<2.4", "loss", "fused",
             "unsloth_zoo 2025.3.17 loss_utils.py: HAS_CUT_CROSS_ENTROPY wants torch 2.4 and triton 3.0"),
-    Default("", "loss", "fused-linear",
-            "unsloth 2024.11.8 models/llama.py: cut cross entropy; since pull request 3148 (August 2025) "
-            "unsloth_fused_ce_loss"),
+    Default(f"unsloth<2025.8 type={'|'.join((*FORWARD_OF_ITS_OWN, 'mistral'))}", "loss", "fused-linear",
+            "unsloth 2024.11.8 models/llama.py, mistral.py: cut cross entropy"),
+    Default("unsloth<2025.8", "loss", "fused",
+            "unsloth_zoo 2025.3.17 compiler.py cross_entropy_replacement_3: forwards that mask images keep all logits"),
+    Default("", "loss", "fused-linear", "unsloth pull request 3148 (August 2025): unsloth_fused_ce_loss"),
     Default("unsloth>=2024.3", "expandable_segments", "true",
             "unsloth __init__.py since March 2024, later unsloth_zoo"),
 )  # fmt: skip
