@@ -220,8 +220,8 @@ def unknown(name: str, hint: str) -> SourceError:
         if file_type not in OWN_GGUF_TYPES and plain is not None:
             return SourceError(
                 f'"{clipped(name)}" holds GGUF files, and {clipped(file_type)} is a mix of its maker\'s own, whose '
-                f"size the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant {plain}, the "
-                f"nearest of llama.cpp's own  ({hint})"
+                f"size the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant "
+                f"{plain}, the nearest of llama.cpp's own  ({hint})"
             )
         return SourceError(
             f'"{clipped(name)}" holds GGUF files: say {base} with engine llama.cpp and gguf_quant {file_type}  ({hint})'
