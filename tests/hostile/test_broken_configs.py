@@ -173,7 +173,12 @@ def test_the_number_of_layers_has_a_bound():
 
 
 @pytest.mark.parametrize(
-    ("model_type", "key", "value"), [("deberta-v2", "pos_att_type", -1), ("albert", "inner_group_num", 10**9)]
+    ("model_type", "key", "value"),
+    [
+        ("deberta-v2", "pos_att_type", -1),
+        ("albert", "inner_group_num", 10**9),
+        ("gemma3n_text", "altup_num_inputs", 2**40),
+    ],
 )
 def test_a_value_that_only_one_type_reads_is_refused_by_its_name(model_type, key, value):
     with pytest.raises(VramwiseError, match=key), bounded():

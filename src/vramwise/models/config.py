@@ -29,6 +29,7 @@ _COUNTS_OF_LAYERS = frozenset(
         "blocks_per_stage",
         "depths",
         "num_encoder_blocks",
+        "altup_num_inputs",
         "depth",
         "inner_group_num",
         "num_adapter_layers",
