@@ -13,7 +13,7 @@ from vramwise.cli.screens import fit
 from vramwise.cli.screens.fit import runs_well
 from vramwise.estimation import estimate
 from vramwise.planner import catalog_fit, recorded_shapes
-from vramwise.planner.families import family_of, members
+from vramwise.planner.families import family_of, members, tuned_from
 from vramwise.planner.machine import machine_of
 
 KEYS = ("model", "task", "method", "quantization", "sequence_length", "micro_batch_size", "concurrency", "total_needed",
@@ -53,6 +53,19 @@ def test_every_row_is_what_its_command_answers(capsys):
         words = shlex.split(row["command"])
         assert main(words[1:]) == 0
         capsys.readouterr()
+
+
+def test_a_model_stands_for_other_makers_tunes_of_it():
+    assert tuned_from("huihui-ai/Huihui-Qwen3.5-35B-A3B-abliterated") == "Qwen/Qwen3.5-35B-A3B"
+    assert tuned_from("Qwen/Qwen3.5-35B-A3B-Base") is None
+
+
+def test_the_short_list_names_tunes_only_where_they_are_asked_for(capsys):
+    size = ("--gpu", "4090", "--params", "34.5b..36b", "--task", "run", "--top", "9")
+    everything = printed(capsys, *size)
+    assert "abliterated" not in everything
+    assert "35B A3B" in everything
+    assert "abliterated" in printed(capsys, *size, "--family", "huihui")
 
 
 def test_a_file_has_the_best_type_that_leaves_room_for_a_useful_context(capsys):

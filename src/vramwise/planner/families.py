@@ -21,6 +21,14 @@ def family_of(model_id: str) -> str:
     return next(iter(words_of(model_id.rpartition("/")[2])), "")
 
 
+def tuned_from(model_id: str) -> str | None:
+    """The model of another maker that has the same sizes and stands for this one; None where it is nobody's tune."""
+    like = entry(model_id).like
+    if like is None:
+        return None
+    return like if like.partition("/")[0] != model_id.partition("/")[0] else tuned_from(like)
+
+
 def named(family: str) -> tuple[str, ...]:
     """Ids of the catalog whose names begin with the words of `family`."""
     asked = words_of(family)

@@ -12,7 +12,7 @@ from vramwise.cli.screens.door import command_lines, machine_words
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_text
 from vramwise.planner.catalog_fit import Candidates, description_of, may_run_well, rows_of
-from vramwise.planner.families import family_of
+from vramwise.planner.families import family_of, tuned_from
 from vramwise.planner.rows import Row
 from vramwise.planner.running import Wanted
 from vramwise.planner.sizes import num_parameters_of
@@ -55,18 +55,21 @@ def bits_of(precision: str) -> str:
 def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bool:
     """Prints the largest models of each group as they are found; whether there are any.
 
-    One of each name and size stands for others. A model is fine-tuned once it is to be shown, and passed over where all
-    groups in which it may stand are full.
+    One of each name and size stands for others, a model for other makers' tunes of it. A model is fine-tuned once it
+    is to be shown, and passed over where all groups in which it may stand are full.
     """
     width = screen_width()
     shown: list[Rows] = []
     counts: Counter[str] = Counter()
     seen: set[tuple[str, int]] = set()
     known: dict[str, Rows] = {}
+    among = frozenset(asked.ids)
     _print(out, _heading(asked, width))
     for model in asked.ids:
         kind = family_of(model), num_parameters_of(model) or 0
         if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
+            continue
+        if tuned_from(model) in among:
             continue
         described = description_of(model)
         if described not in known:  # a group that is full stays so: nothing that was passed over is wanted later
