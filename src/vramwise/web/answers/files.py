@@ -7,20 +7,18 @@ Of a GGUF file its beginning is enough, with the `size` of the whole.
 from __future__ import annotations
 
 import base64
-import binascii
 import os
 import sys
-import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError, UsageError, VramwiseError, printable
-from vramwise.files import may_look_at, read_at_most, shown_path
+from vramwise.files import read_at_most, shown_path
 from vramwise.units import MIB
-from vramwise.web.bodies import Body, maybe_text, only, scenario_in, switch_in, table_in, text_in, whole_in
+from vramwise.web.answers.given import given_file, named
+from vramwise.web.bodies import Body, only, scenario_in, switch_in, table_in, whole_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,14 +44,14 @@ def read(body: Body) -> dict[str, Any]:
     Kinds: `oom`, `snapshot`, `log`, `trace`, `config`, `command`, `scenario`, `model`, `result`.
     """
     only(body, *FILE, "size", "scenario", "gpu")
-    with _file(body) as path:
-        return _named(_read(path, body), path, body)
+    with given_file(body) as path:
+        return named(_read(path, body), path, body)
 
 
 def oom(body: Body) -> dict[str, Any]:
     """A log, traceback, message or snapshot, `scenario` of what ran, `top`: what `vramwise oom --json` prints."""
     only(body, *FILE, "scenario", "top")
-    with _file(body) as path:
+    with given_file(body) as path:
         found = _diagnosed(path)[0]
     return _failures(found, body, whole_in(body, "top", 10, most=MOST_TOP))
 
@@ -64,8 +62,8 @@ def compare(body: Body) -> dict[str, Any]:
 
     only(body, *FILE, "scenario")
     over = table_in(body, "scenario") if body.get("scenario") is not None else {}
-    with _file(body) as path:
-        return _named(compare_log(path, over).to_dict(), path, body)
+    with given_file(body) as path:
+        return named(compare_log(path, over).to_dict(), path, body)
 
 
 def profile(body: Body) -> dict[str, Any]:
@@ -76,9 +74,9 @@ def profile(body: Body) -> dict[str, Any]:
     only(body, *FILE, "top", "partial")
     top, partial = whole_in(body, "top", 10, most=MOST_TOP), switch_in(body, "partial", False)
     _without_threads()
-    with _file(body) as path:
+    with given_file(body) as path:
         recordings = [read_trace(one, partial=partial) for one in trace_files([path])]
-        return _named(_profiled(recordings, top), path, body)
+        return named(_profiled(recordings, top), path, body)
 
 
 # -- which kind it is -----------------------------------------------------------------------------------------
@@ -319,78 +317,6 @@ def _packed(column: array[int]) -> str:
     if sys.byteorder == "big":
         numbers.byteswap()
     return base64.b64encode(numbers.tobytes()).decode("ascii")
-
-
-# -- the file -------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _file(body: Body) -> Iterator[str]:
-    """The path of the file that a body holds, under its own name in a folder that is gone afterwards."""
-    given = [key for key in ("text", "base64", "path") if body.get(key) is not None]
-    if len(given) != 1:
-        raise UsageError("a file: expected one of text, base64 and path")
-    if given == ["path"]:
-        path = text_in(body, "path")
-        if not may_look_at(path):
-            raise SourceError(f"{shown_path(path)}: files are read from `vramwise web --allow-files DIR` alone")
-        with _said_as_named(os.path.dirname(path) if _is_uploaded(path) else ""):
-            yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="vramwise-") as folder:
-        path = os.path.join(folder, _name(body))
-        with open(path, "wb") as out:
-            out.write(_content(body))
-        with _said_as_named(folder):
-            yield path
-
-
-def _is_uploaded(path: str) -> bool:
-    """Whether a file stands there for this question alone, as what a server or a page was given."""
-    return os.path.realpath(path).startswith(os.path.realpath(tempfile.gettempdir()) + os.sep)
-
-
-@contextmanager
-def _said_as_named(folder: str) -> Iterator[None]:
-    try:
-        yield
-    except VramwiseError as problem:
-        if folder:
-            problem.args = tuple(_as_named(one, folder) for one in problem.args)
-        raise
-
-
-def _as_named(value: Any, folder: str) -> Any:
-    """What is said of a file, under the name that a person gave it."""
-    if isinstance(value, str):
-        return value.replace(folder + os.sep, "") if folder in value else value
-    if isinstance(value, Mapping):
-        return {key: _as_named(one, folder) for key, one in value.items()}
-    return [_as_named(one, folder) for one in value] if isinstance(value, list | tuple) else value
-
-
-def _named(answer: dict[str, Any], path: str, body: Body) -> dict[str, Any]:
-    """An answer whose texts name the file as the body does; a path that was allowed stays."""
-    if body.get("path") is not None and not _is_uploaded(path):
-        return answer
-    found: dict[str, Any] = _as_named(answer, os.path.dirname(path))
-    return found
-
-
-def _content(body: Body) -> bytes:
-    if body.get("text") is not None:
-        return text_in(body, "text").encode("utf-8", "replace")
-    try:
-        return base64.b64decode(text_in(body, "base64"), validate=True)
-    except (binascii.Error, ValueError):
-        raise UsageError("base64: is none") from None
-
-
-def _name(body: Body) -> str:
-    """The file's own name, without folders and without what no file is called."""
-    name = PurePath((maybe_text(body, "name") or "file").replace("\\", "/")).name[-120:]
-    kept = "".join(sign if sign.isalnum() or sign in "._- " else "_" for sign in printable(name)).lstrip(".")
-    return kept or "file"
 
 
 def _table(path: str) -> Mapping[str, Any] | None:
