@@ -18,7 +18,10 @@ from vramwise.web.bodies import Body, maybe_text, text_in
 
 @contextmanager
 def given_file(body: Body) -> Iterator[str]:
-    """The path of the file that a body holds, under its own name in a folder that is gone afterwards."""
+    """The path of the file that a body holds, under its own name in a folder that is gone afterwards.
+
+    Raises UsageError where a body holds none or several, SourceError for a path that may not be looked at.
+    """
     given = [key for key in ("text", "base64", "path") if body.get(key) is not None]
     if len(given) != 1:
         raise UsageError("a file: expected one of text, base64 and path")
