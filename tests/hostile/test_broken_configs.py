@@ -209,3 +209,14 @@ def test_broken_values_inside_tables_are_refused_or_left_alone(model, table, key
             estimate(scenario)
     else:
         assert estimate(scenario).quantities["total_needed"].low > 0
+
+
+_RATES = {"model_type": "xcodec", "acoustic_model_config": {"downsampling_ratios": [2**40] * 100}}
+
+
+@pytest.mark.parametrize("config", [
+    _RATES, *({"model_type": "mimi", "frame_rate": rate} for rate in (-1.0, 1e-320, 1e-90, 1e9)),
+], ids=str)  # fmt: skip
+def test_frames_of_a_codec_that_no_sound_has_are_one_line(config):
+    with bounded():
+        assert not answered(config, "describe")

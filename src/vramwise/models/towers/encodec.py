@@ -114,7 +114,7 @@ def num_codebooks(c: Config, rate: str, hop: int) -> int:
     """As many as the widest band has bits for at the codec's frames a second."""
     bands = [Config({"target_bandwidths": b}, c.model_id).number("target_bandwidths")
              for b in c.items("target_bandwidths") or []]  # fmt: skip
-    frames, bits = math.ceil(c.size(rate) / hop), math.ceil(math.log2(c.size("codebook_size", least=2)))
+    frames, bits = -(-c.size(rate) // hop), math.ceil(math.log2(c.size("codebook_size", least=2)))
     return int(1000 * bands[-1] // (frames * bits)) if bands else 0
 
 

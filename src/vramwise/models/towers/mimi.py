@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from vramwise.models.config import Config
+from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.towers.encodec import codebooks, halves
 from vramwise.models.towers.known_weights import inside, norms, product, products
 from vramwise.models.towers.tower_design import Weight
@@ -39,9 +39,11 @@ def between(c: Config) -> Iterator[Weight]:
     frames = c.number("frame_rate") or c.number("_frame_rate") or c.size("sampling_rate") / (2 * hop)
     if frames == convolved:
         return
+    if not 0 < frames <= convolved or convolved / frames > LARGEST_SIZE:
+        raise c.error(f"frame_rate ({frames}): expected a number above 0 up to the {convolved} of the convolutions")
     kernel, width, groups = 2 * int(convolved / frames), c.hidden_size, c.size("upsample_groups")
-    if width % groups or not kernel:
-        raise c.error(f"upsample_groups ({groups}) does not divide hidden_size ({width}), or frame_rate is too large")
+    if width % groups:
+        raise c.error(f"upsample_groups ({groups}) does not divide hidden_size ({width})")
     yield "encoder.downsample.conv.weight", (width, width, kernel)
     yield "decoder.upsample.conv.weight", (width, width // groups, kernel)
 
