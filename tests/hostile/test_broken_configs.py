@@ -178,11 +178,21 @@ def test_the_number_of_layers_has_a_bound():
         ("deberta-v2", "pos_att_type", -1),
         ("albert", "inner_group_num", 10**9),
         ("gemma3n_text", "altup_num_inputs", 2**40),
+        ("segformer", "depths", [4096] * 4),
+        ("convnext", "depths", [4096] * 4),
+        ("sam2", "mask_decoder_config", {"num_hidden_layers": 4096}),
+        ("vitpose", "backbone_config", {"num_experts": 4096}),
     ],
 )
 def test_a_value_that_only_one_type_reads_is_refused_by_its_name(model_type, key, value):
+    config = valid_config(model_type)
+    if isinstance(value, dict):  # in a table of the config
+        table, (key, value) = key, next(iter(value.items()))
+        config = {**config, table: {**config.get(table, {}), key: value}}
+    else:
+        config = {**config, key: value}
     with pytest.raises(VramwiseError, match=key), bounded():
-        describe({**valid_config(model_type), key: value})
+        describe(config)
 
 
 @given(value=st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=5), st.lists, max_leaves=3))

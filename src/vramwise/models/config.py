@@ -91,6 +91,13 @@ class Config:
         """A list of whole numbers of at least `least`; empty where there is none."""
         return [self._checked(name, value, least) for value in self.items(name) or []]
 
+    def depths(self, name: str) -> list[int]:
+        """How many layers each stage has; together no more than a model may have."""
+        found = self.sizes(name)
+        if sum(found) > MOST_LAYERS:
+            raise self.error(f"{name}: expected at most {MOST_LAYERS:,} layers in all stages, got {sum(found):,}")
+        return found
+
     def _checked(self, name: str, value: Any, least: int) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         most = MOST_LAYERS if name in _COUNTS_OF_LAYERS else LARGEST_SIZE

@@ -52,7 +52,7 @@ def stage(c: Config, name: str, index: int, widths: list[int], depth: int) -> li
 def blocks(config: Config) -> tuple[Block, ...]:
     """Patches, stages, norm, classifier."""
     c = config.filled(CLASS_DEFAULTS)
-    widths, depths = c.sizes("hidden_sizes"), c.sizes("depths")
+    widths, depths = c.sizes("hidden_sizes"), c.depths("depths")
     if not widths or len(widths) != len(depths):
         raise c.error(f"hidden_sizes ({len(widths)} numbers) and depths ({len(depths)}) name the same stages")
     root = f"{c.model_type}." if classifies(c) else ""

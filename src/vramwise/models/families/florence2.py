@@ -41,7 +41,7 @@ def half(v: Config, width: int, attention: str) -> list[Weight]:
 
 def tower(v: Config) -> list[Block]:
     """Stages, each with fewer and wider patches."""
-    widths, depths, kernels = v.sizes("embed_dim"), v.sizes("depths"), v.sizes("patch_size")
+    widths, depths, kernels = v.sizes("embed_dim"), v.depths("depths"), v.sizes("patch_size")
     before = [bool(flag) for flag in v.items("patch_prenorm") or []]
     if not widths or min(len(depths), len(kernels), len(before)) < len(widths):
         raise v.error(f"depths, patch_size and patch_prenorm name fewer stages than embed_dim ({len(widths)})")

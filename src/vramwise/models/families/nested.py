@@ -28,13 +28,14 @@ def language_model(c: Config, rename: Callable[[str], str]) -> tuple[Block, ...]
 
 
 def renamed(block: Block, rename: Callable[[str], str]) -> Block:
-    """The block with other parameter names."""
+    """The block with other names of parameters and buffers."""
 
     def parameter(p: Parameter) -> Parameter:
         return replace(p, name=rename(p.name), tied_to=rename(p.tied_to) if p.tied_to else None)
 
     ops = tuple(replace(op, parameters=tuple(map(parameter, op.parameters))) for op in block.ops)
-    return replace(block, name=rename(block.name) if block.name else "", ops=ops)
+    buffers = tuple(replace(one, name=rename(one.name)) for one in block.buffers)
+    return replace(block, name=rename(block.name) if block.name else "", ops=ops, buffers=buffers)
 
 
 def under(prefix: str) -> Callable[[str], str]:

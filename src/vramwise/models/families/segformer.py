@@ -57,7 +57,7 @@ def blocks(config: Config) -> tuple[Block, ...]:
     """Each stage's patches, layers and norm, and what follows them."""
     c = config.filled(CLASS_DEFAULTS)
     count, head = c.size("num_encoder_blocks"), head_of(c)
-    lists = {name: c.sizes(name) for name in _BY_STAGE if name != "mlp_ratios"}
+    lists = {name: c.depths(name) if name == "depths" else c.sizes(name) for name in _BY_STAGE if name != "mlp_ratios"}
     ratios = [Config({"mlp_ratios": ratio}, c.model_id).number("mlp_ratios") for ratio in c.items("mlp_ratios") or []]
     lengths = {**{name: len(values) for name, values in lists.items()}, "mlp_ratios": len(ratios)}
     short = [name for name, length in lengths.items() if length < count]

@@ -18,7 +18,7 @@ BACKBONE: dict[str, object] = {
 """Defaults of `VitPoseBackboneConfig`."""
 _WITHIN = 256
 """Channels of the classic decoder, which the class writes out."""
-MOST_EXPERTS = 4096
+MOST_EXPERTS = 64
 
 
 def task(c: Config) -> str:
@@ -37,8 +37,10 @@ def layer(v: Config) -> list[Weight]:
     if experts == 1:
         return [*found, *product("mlp.fc2", width, inner)]
     of_expert = v.size("part_features")
-    if of_expert >= width or experts > MOST_EXPERTS:
-        raise v.error(f"part_features ({of_expert}) of {experts} experts: expected fewer than hidden_size ({width})")
+    if experts > MOST_EXPERTS:
+        raise v.error(f"num_experts: expected at most {MOST_EXPERTS}, got {experts:,}")
+    if of_expert >= width:
+        raise v.error(f"part_features: expected fewer than hidden_size ({width:,}), got {of_expert:,}")
     found += product("mlp.fc2", width - of_expert, inner)
     return [*found, *products([f"mlp.experts.{i}" for i in range(experts)], of_expert, inner)]
 

@@ -29,7 +29,7 @@ def hiera(v: Config) -> tuple[Block, ...]:
     if v.table("backbone_config") and (kind := v.part("backbone_config", {}).model_type) not in ("", _TYPE):
         raise v.error(f"backbone_config: only {_TYPE} is described here, not {kind:.40}")
     c = v.part("backbone_config", _DEFAULTS)
-    widths, depths, windows = c.sizes("embed_dim_per_stage"), c.sizes("blocks_per_stage"), c.sizes(_WINDOWS)
+    widths, depths, windows = c.sizes("embed_dim_per_stage"), c.depths("blocks_per_stage"), c.sizes(_WINDOWS)
     if not windows or not 0 < len(depths) <= len(widths):
         raise c.error(f"blocks_per_stage names {len(depths)} stages, embed_dim_per_stage {len(widths)}")
     width, places = c.hidden_size, pair(c, "window_positional_embedding_background_size")
