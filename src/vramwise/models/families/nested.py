@@ -34,7 +34,7 @@ def renamed(block: Block, rename: Callable[[str], str]) -> Block:
         return replace(p, name=rename(p.name), tied_to=rename(p.tied_to) if p.tied_to else None)
 
     ops = tuple(replace(op, parameters=tuple(map(parameter, op.parameters))) for op in block.ops)
-    buffers = tuple(replace(one, name=rename(one.name)) for one in block.buffers)
+    buffers = tuple(one._replace(name=rename(one.name)) for one in block.buffers)
     return replace(block, name=rename(block.name) if block.name else "", ops=ops, buffers=buffers)
 
 
