@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _DEEPEST: Final = 24
 _PRODUCTS: Final = frozenset({"mm", "addmm", "bmm", "baddbmm", "_grouped_mm", "_scaled_mm", "convolution"})
-_COPIES: Final = frozenset({"_to_copy"})
 _PASSES_ON: Final = ("_python_dispatch.py", "_stats.py", "_compile.py", "/_dynamo/eval_frame.py")
 """Files of torch that stand between the engine and a mode: what calls a mode is kept from being compiled."""
 _OWN_HOLDERS: Final = 2
@@ -259,9 +258,11 @@ class Watcher:
 
     def _category(self, operation: str, args: Any) -> str:
         """A 16-bit copy of a weight, which autocast keeps; weights that move."""
-        if self.moved_as and operation in _COPIES and self._moves(args[0]):
+        if operation != "_to_copy":
+            return ""
+        if self.moved_as and self._moves(args[0]):
             return self.moved_as
-        if operation == "_to_copy" and args and isinstance(args[0], self._fake):
+        if args and isinstance(args[0], self._fake):
             source = self.alive.get(args[0].untyped_storage()._cdata)
             if source is not None and source.name in ("weights", "adapters") and self.moment.endswith("forward"):
                 return "weight casts"

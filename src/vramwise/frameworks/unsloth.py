@@ -6,7 +6,7 @@ from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.transformers import waits_for_the_last
-from vramwise.frameworks.versions import followed
+from vramwise.frameworks.versions import followed, reaches
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -30,9 +30,9 @@ _LONGEST_WITH_LOGITS = 1024
 def _logits_below(train: TrainSettings, model: Model) -> int:
     """`if bsz*q_len <= 1024: RETURN_LOGITS = True`: models/llama.py of unsloth 2024.12.5 to 2026.10.9,
     models/mistral.py of 2025.4.7 to 2026.10.9 (not of 2025.3.19)."""
-    kind, version = model.config.model_type, followed(train, "unsloth")
+    kind = model.config.model_type
     since = (2024, 12, 5) if kind in FORWARD_OF_ITS_OWN else (2025, 4) if kind == "mistral" else None
-    return _LONGEST_WITH_LOGITS + 1 if since is not None and (version is None or (*version, 0, 0) >= since) else 0
+    return _LONGEST_WITH_LOGITS + 1 if since is not None and reaches(followed(train, "unsloth"), since) else 0
 
 
 def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:

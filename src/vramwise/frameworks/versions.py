@@ -67,6 +67,11 @@ def _stated(text: str, own_package: str, package: str) -> Version | None:
     return tuple(int(piece) for piece in found[1].split(".")) if found else None
 
 
+def reaches(version: tuple[int, ...] | None, since: tuple[int, ...]) -> bool:
+    """Whether a version, or a month, is `since` or later: the newest where None says nothing."""
+    return version is None or (*version, 0, 0) >= since
+
+
 def names(train: TrainSettings, package: str) -> bool:
     """Whether the scenario names a package, with a version or without."""
     return re.search(rf"\b{package}\b", train.framework_version or "", re.IGNORECASE) is not None

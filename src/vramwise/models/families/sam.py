@@ -27,9 +27,9 @@ _MASKS: dict[str, object] = {
 _NECK: dict[str, object] = {"backbone_channel_list": [768, 384, 192, 96], "fpn_hidden_size": 256, "fpn_kernel_size": 1}
 """Defaults of `Sam2VisionConfig`."""
 MOST_TABLES = 4096
-MOST_OF_A_MASK = 64
-"""Layers of a decoder of masks, each of which is as deep as there are layers in version 2; published ones have 2."""
 """Tables of points, masks and layers of a head; the checkpoints have four."""
+MOST_LAYERS_OF_MASKS = 64
+"""Layers of a decoder of masks, each of which is as deep as there are layers in version 2; published ones have 2."""
 
 
 def task(c: Config) -> str:
@@ -37,10 +37,10 @@ def task(c: Config) -> str:
     return "none"
 
 
-def _count(c: Config, name: str, least: int = 1) -> int:
+def _count(c: Config, name: str, least: int = 1, most: int = MOST_TABLES) -> int:
     found = c.size(name, least=least)
-    if found > MOST_TABLES:
-        raise c.error(f"{name}: at most {MOST_TABLES:,}, got {found:,}")
+    if found > most:
+        raise c.error(f"{name}: at most {most:,}, got {found:,}")
     return found
 
 
@@ -81,14 +81,8 @@ def mask_layer(m: Config, index: int, *, second: bool) -> list[Weight]:
     found += norms([f"{name}.layer_norm{i}" for i in range(1, 5)], width)
     first, last = ("proj_in", "proj_out") if second else ("lin1", "lin2")
     found += [*product(f"{name}.mlp.{first}", inner, width), *product(f"{name}.mlp.{last}", width, inner)]
-    more = range(_mask_layers(m) - 2) if second else ()  # the class makes its depth of the number of layers
+    more = range(m.num_hidden_layers - 2) if second else ()  # the class makes its depth of the number of layers
     return [*found, *(w for i in more for w in product(f"{name}.mlp.layers.{i}", inner, inner))]
-
-
-def _mask_layers(m: Config) -> int:
-    if m.num_hidden_layers > MOST_OF_A_MASK:
-        raise m.error(f"num_hidden_layers: expected at most {MOST_OF_A_MASK} in a decoder of masks")
-    return m.num_hidden_layers
 
 
 def _rate(m: Config, *, second: bool) -> int:
@@ -100,7 +94,7 @@ def masks(m: Config, *, second: bool) -> list[Weight]:
     """Tokens for masks and their quality, the layers, convolutions that make the image larger, heads."""
     width, tokens = m.hidden_size, _count(m, "num_multimask_outputs") + 1
     found: list[Weight] = [("iou_token.weight", (1, width)), ("mask_tokens.weight", (tokens, width))]
-    for index in range(_mask_layers(m)):
+    for index in range(_count(m, "num_hidden_layers", most=MOST_LAYERS_OF_MASKS)):
         found += mask_layer(m, index, second=second)
     final = "transformer.final_attn_token_to_image"
     found += attention(m, final, "o_proj" if second else "out_proj", m.size("attention_downsample_rate"))

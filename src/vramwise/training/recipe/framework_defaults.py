@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.versions import followed, month_named, names, titled
+from vramwise.frameworks.versions import followed, month_named, names, reaches, titled
 from vramwise.models.config import loaded_dtype
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -113,8 +113,7 @@ def _compares(name: str, sign: str, text: str, question: Question) -> bool:
     if name in SIZES:
         return bool(getattr(train, name) >= int(text)) == (sign == ">=")
     found: tuple[int, ...] | None = month_named(train) if name == "month" else followed(train, name)
-    at_least = found is None or (*found, 0, 0) >= tuple(int(piece) for piece in re.split(r"[.-]", text))
-    return at_least == (sign == ">=")
+    return reaches(found, tuple(int(piece) for piece in re.split(r"[.-]", text))) == (sign == ">=")
 
 
 def _shown(value: object) -> str:
