@@ -6,12 +6,12 @@ what the small decoder holds while it writes a step's codes.
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block
+from vramwise.models.blocks import Block, Parameter
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.families.nested import language_model
 from vramwise.models.operations.undescribed import Undescribed
-from vramwise.models.towers.known_weights import known_weights, product
+from vramwise.models.towers.known_weights import ProductWeight, known_weights, product
 from vramwise.models.towers.mimi import mimi_buffers, mimi_weights
 from vramwise.models.towers.tower_design import Weight
 
@@ -56,6 +56,11 @@ def words_and_codes(c: Config) -> Block:
     return b.build(hidden=b.unary(Undescribed(name="codes of sound"), x, "", [table]))
 
 
+def _below(name: str, p: Parameter) -> Weight:
+    leaf = p.name.removeprefix(f"{name}.")
+    return ProductWeight(leaf, p.shape) if p.is_linear else (leaf, p.shape)
+
+
 def depth_decoder(c: Config, d: Config) -> list[Block]:
     """A row for each code, a product to fewer columns, layers, and a head of its own for each place of a step."""
     name, width, outer = "depth_decoder", d.hidden_size, d.size("backbone_hidden_size")
@@ -65,8 +70,8 @@ def depth_decoder(c: Config, d: Config) -> list[Block]:
                            *product("model.inputs_embeds_projector", width, outer, bias=False)]  # fmt: skip
     tied = {table: _CODES} if c.flag("tie_codebooks_embeddings", True) else {}
     inner = [
-        known_weights(block.name, [(p.name.removeprefix(f"{block.name}."), p.shape) for p in block.parameters],
-                      "a layer over a step's codes", part="audio", modality="audio")
+        known_weights(block.name, [_below(block.name, p) for p in block.parameters], "a layer over a step's codes",
+                      part="audio", modality="audio")
         for block in decoder(d, f"{name}.model")
     ]  # fmt: skip
     heads = [("codebooks_head.weight", (codes - 1, width, rows))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.wav2vec2 import before_layers, convolutions
-from vramwise.models.towers.known_weights import inside, known_weights, norms, product, products
+from vramwise.models.towers.known_weights import ProductWeight, inside, known_weights, norms, product, products
 from vramwise.models.towers.tower_design import Weight
 
 CLASS_DEFAULTS: dict[str, object] = {
@@ -79,11 +79,13 @@ def before_encoder(c: Config, what: str) -> list[Weight]:
         return [("embed_tokens.weight", (c.vocab_size, c.hidden_size)), ("encode_positions.alpha", ())]
     renamed = {"feature_extractor": "feature_encoder", "encoder.pos_conv_embed": "pos_conv_embed"}
     found: list[Weight] = []
-    for name, shape in (*convolutions(c), *before_layers(c)):
+    for weight in (*convolutions(c), *before_layers(c)):
+        name, shape = weight
         if name.startswith("encoder.layer_norm"):
             continue
         old = next((key for key in renamed if name.startswith(key)), "")
-        found.append((renamed[old] + name.removeprefix(old) if old else name, shape))
+        new = renamed[old] + name.removeprefix(old) if old else name
+        found.append(ProductWeight(new, shape) if isinstance(weight, ProductWeight) else (new, shape))
     return found
 
 

@@ -6,10 +6,10 @@ training keeps is not described, for frames are masked at random and layers left
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Block, Parameter
-from vramwise.models.builder import BlockBuilder
+from vramwise.models.blocks import Block
 from vramwise.models.config import Config
-from vramwise.models.operations.undescribed import Undescribed
+from vramwise.models.towers.known_weights import known_weights, product, products
+from vramwise.models.towers.tower_design import Weight
 
 CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 32, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -18,7 +18,6 @@ CLASS_DEFAULTS: dict[str, object] = {
     "num_adapter_layers": 3, "adapter_kernel_size": 3,
 }  # fmt: skip
 """Defaults of `Wav2Vec2Config` and `HubertConfig`."""
-Weight = tuple[str, tuple[int, ...]]
 
 
 def task(c: Config) -> str:
@@ -29,10 +28,6 @@ def task(c: Config) -> str:
 def writes(c: Config) -> bool:
     """Whether the config names the class with a product to characters."""
     return any(str(name).endswith("ForCTC") for name in c.items("architectures") or [])
-
-
-def _linear(name: str, width: int, given: int) -> tuple[Weight, Weight]:
-    return (f"{name}.weight", (width, given)), (f"{name}.bias", (width,))
 
 
 def _norm(name: str, width: int) -> tuple[Weight, Weight]:
@@ -56,7 +51,7 @@ def convolutions(c: Config) -> list[Weight]:
     last = widths[-1]
     normed = c.flag("feat_proj_layer_norm", True) or c.model_type != "hubert"
     found += _norm("feature_projection.layer_norm", last) if normed else ()
-    return [*found, *_linear("feature_projection.projection", c.hidden_size, last)]
+    return [*found, *product("feature_projection.projection", c.hidden_size, last)]
 
 
 def before_layers(c: Config) -> list[Weight]:
@@ -80,14 +75,13 @@ def before_layers(c: Config) -> list[Weight]:
 def layer(c: Config) -> list[Weight]:
     """Attention, feed-forward, their norms; an adapter for each language in stable layers that have them."""
     width, inner = c.hidden_size, c.intermediate_size
-    products = [_linear(f"attention.{name}_proj", width, width) for name in ("k", "v", "q", "out")]
-    found = [weight for product in products for weight in product]
-    found += [*_norm("layer_norm", width), *_linear("feed_forward.intermediate_dense", inner, width)]
-    found += [*_linear("feed_forward.output_dense", width, inner), *_norm("final_layer_norm", width)]
+    found = products([f"attention.{name}_proj" for name in ("k", "v", "q", "out")], width, width)
+    found += [*_norm("layer_norm", width), *product("feed_forward.intermediate_dense", inner, width)]
+    found += [*product("feed_forward.output_dense", width, inner), *_norm("final_layer_norm", width)]
     if c.flag("do_stable_layer_norm") and c.has("adapter_attn_dim"):
         narrow = c.size("adapter_attn_dim")
-        found += [*_norm("adapter_layer.norm", width), *_linear("adapter_layer.linear_1", narrow, width)]
-        found += _linear("adapter_layer.linear_2", width, narrow)
+        found += [*_norm("adapter_layer.norm", width), *product("adapter_layer.linear_1", narrow, width)]
+        found += product("adapter_layer.linear_2", width, narrow)
     return found
 
 
@@ -98,7 +92,7 @@ def shortening(c: Config) -> list[Weight]:
     width = c.size("output_hidden_size", default=c.hidden_size)
     found: list[Weight] = []
     if width != c.hidden_size:
-        found = [*_linear("adapter.proj", width, c.hidden_size), *_norm("adapter.proj_layer_norm", width)]
+        found = [*product("adapter.proj", width, c.hidden_size), *_norm("adapter.proj_layer_norm", width)]
     for index in range(c.size("num_adapter_layers")):
         name, kernel = f"adapter.layers.{index}.conv", c.size("adapter_kernel_size")
         found += [(f"{name}.weight", (2 * width, width, kernel)), (f"{name}.bias", (2 * width,))]
@@ -106,10 +100,7 @@ def shortening(c: Config) -> list[Weight]:
 
 
 def _block(name: str, weights: list[Weight], what: str, index: int | None = None) -> Block:
-    b = BlockBuilder(name, layer=index, part="audio", modality="audio")
-    parameters: list[Parameter] = [b.parameter("", leaf, shape) for leaf, shape in weights]
-    b.op(Undescribed(name=what), "", [], [], parameters)
-    return b.build()
+    return known_weights(name, weights, what, part="audio", modality="audio", layer=index)
 
 
 def blocks(config: Config) -> tuple[Block, ...]:
@@ -121,9 +112,9 @@ def blocks(config: Config) -> tuple[Block, ...]:
     first = _block(name, [*convolutions(c), *before_layers(c)], "convolutions over samples")
     layers = (_block(f"{inside}encoder.layers.{i}", layer(c), "a layer over frames", i)
               for i in range(c.num_hidden_layers))  # fmt: skip
-    behind, last = shortening(c), _linear("lm_head", c.vocab_size, shortened(c))
+    behind, last = shortening(c), product("lm_head", c.vocab_size, shortened(c))
     more = (_block(name, behind, "convolutions over frames"),) if behind else ()
-    return (first, *layers, *more, *((_block("", list(last), "characters"),) if name else ()))
+    return (first, *layers, *more, *((_block("", last, "characters"),) if name else ()))
 
 
 def shortened(c: Config) -> int:
