@@ -13,7 +13,7 @@ REMOTE_CODE_TYPES = frozenset(
         "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
         "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas",
         "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear", "bailing_moe_v2", "exaone",
-        "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_moe", "step3_text", "step3p5",
+        "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_mla", "sarvam_moe", "step3_text", "step3p5",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -136,6 +136,17 @@ def exaone(draw: st.DrawFn) -> Pair:
     return {**given, "num_layers": given.pop("num_hidden_layers"), "activation_function": "silu"}, equal
 
 
+def sarvam_mla() -> st.SearchStrategy[Pair]:
+    """DeepSeek V3 under the published config's names of the counts of experts."""
+    names = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
+
+    def pair(equal: Config) -> Pair:
+        own = {names.get(name, name): value for name, value in equal.items()}
+        return {**own, "model_type": "sarvam_mla"}, equal
+
+    return STRATEGIES["deepseek_v3"]().map(pair)
+
+
 def deepseek_vl(text: dict[str, int], *, high: dict[str, Any] | None = None, layers: int = 2) -> Pair:
     """One tower that is known by name, or two; the first layers of it."""
     tower = {"image_size": 384, "model_name": "siglip_large_patch16_384", "select_layer": layers - 25}
@@ -172,5 +183,6 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "llada2_moe": lambda: bailing("llada2_moe"),
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
     "qwen": qwen,
+    "sarvam_mla": sarvam_mla,
     "sarvam_moe": lambda: bailing("sarvam_moe"),
 }
