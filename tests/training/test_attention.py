@@ -83,6 +83,17 @@ def test_the_attention_that_is_said_is_counted(model_type: str) -> None:
             assert not any(keeps_scores(run) for run in layers)
 
 
+@pytest.mark.parametrize("model_type", ["gemma3", "gemma4", "gemma4_unified", "molmo2", "paligemma"])
+def test_classes_with_towers_lose_flash_attention_in_transformers_5_24(model_type: str) -> None:
+    """It drops the mask that lets image tokens see one another; the text alone keeps it."""
+    model = small_model(model_type)
+    asked = {"attention": "flash", "framework": "transformers"}
+    job(model, framework_version="transformers 5.23", **asked)
+    with pytest.raises(ScenarioError, match=rf"has no flash attention for {model_type}: it runs (sdpa or )?eager"):
+        job(model, framework_version="transformers 5.24", **asked)
+    job(small_model("gemma3_text"), framework_version="transformers 5.24", **asked)
+
+
 @pytest.mark.oracle
 def test_classes_have_the_kernels_that_the_tables_say() -> None:
     transformers = pytest.importorskip("transformers")

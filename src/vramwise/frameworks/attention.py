@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import ScenarioError
+from vramwise.frameworks.versions import library_version
 from vramwise.models.model import Model
-from vramwise.models.type_facts import types_with
+from vramwise.models.type_facts import has_fact, types_with
 from vramwise.scenario import TrainSettings
 
 WITHOUT_SDPA = types_with("transformers", "without_sdpa")
@@ -35,7 +36,7 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
     if train.attention == "flex":
         _refuse_without("flex attention", kinds, WITHOUT_FLEX)
     if train.attention == "flash":
-        _refuse_without("flash attention", kinds, WITHOUT_FLASH)
+        _refuse_without("flash attention", kinds, WITHOUT_FLASH | _lost_flash(kinds, train))
     if train.attention == "flash" and kind == "falcon" and model.config.flag("alibi"):  # FalconFlashAttention2.forward
         problem = "transformers has no flash attention for falcon with ALiBi: it runs sdpa or eager"
         raise ScenarioError("train.attention", problem)
@@ -57,15 +58,23 @@ def kinds_within(values: Mapping[str, object]) -> tuple[str, ...]:
     return (kind, *(within for table in inside for within in kinds_within(table)))
 
 
+def _lost_flash(kinds: tuple[str, ...], train: TrainSettings) -> frozenset[str]:
+    """Those of these types that lost flash attention in a later version, because it drops masks over image tokens."""
+    version = library_version(train)
+    return frozenset(kind for kind in kinds if has_fact("transformers", "no_flash_with_images", kind, version))
+
+
 def _refuse_without(attention: str, kinds: tuple[str, ...], without: frozenset[str]) -> None:
     """Raise where a class among these does not have the attention that was asked for."""
     lacking = next((kind for kind in kinds if kind in without), None)
     if lacking is not None:
         whose = lacking if lacking == kinds[0] else f"{lacking}, a part of {kinds[0]}"
-        raise ScenarioError("train.attention", f"transformers has no {attention} for {whose}: {_others(kinds)}")
+        raise ScenarioError(
+            "train.attention", f"transformers has no {attention} for {whose}: {_others(kinds, attention)}"
+        )
 
 
-def _others(kinds: tuple[str, ...]) -> str:
+def _others(kinds: tuple[str, ...], refused: str) -> str:
     tables = (("sdpa", WITHOUT_SDPA), ("flash", WITHOUT_FLASH))
-    names = [name for name, without in tables if without.isdisjoint(kinds)]
+    names = [name for name, without in tables if without.isdisjoint(kinds) and not refused.startswith(name)]
     return f"it runs {', '.join(names)} or eager" if names else "it runs eager"

@@ -33,6 +33,12 @@ def test_package_conflicts(package, version, said):
     assert any(said in sentence for sentence in package_conflicts(FINE | {package: version}))
 
 
+def test_transformers_5_24_asks_for_a_newer_peft():
+    newer = {**FINE, "transformers": "5.24.0"}
+    assert any("peft >=0.22" in sentence for sentence in package_conflicts(newer))
+    assert package_conflicts({**newer, "peft": "0.22.0"}) == []
+
+
 def test_numpy_2_and_an_old_torch():
     assert "NumPy 1" in package_conflicts({"torch": "2.2.2", "numpy": "2.0.1"})[0]
     assert package_conflicts({"torch": "2.2.2", "numpy": "1.26.4"}) == []

@@ -25,7 +25,9 @@ _T5, _T4 = "transformers 5.23.0", "transformers 4.57.1"
 KNOWN = (
     Needs("transformers", ">=5.23", "torch", ">=2.6", "models do not load", _T5),
     Needs("transformers", ">=5.23", "accelerate", ">=1.1", _RESOLVER, _T5),
-    Needs("transformers", ">=5.23", "peft", ">=0.20", "adapters do not load", f"{_T5}, integrations/peft.py"),
+    Needs("transformers", ">=5.23,<5.24", "peft", ">=0.20", "adapters do not load", f"{_T5}, integrations/peft.py"),
+    Needs("transformers", ">=5.24", "peft", ">=0.22", "adapters do not load",
+          "transformers 5.24.0, integrations/peft.py"),
     Needs("transformers", ">=5.23", "bitsandbytes", ">=0.46.1", "4- and 8-bit loading is refused",
           f"{_T5}, utils/import_utils.py"),
     Needs("transformers", ">=5.23", "flash-attn", ">=2.3.3", "attn_implementation=flash_attention_2 is refused",

@@ -20,5 +20,7 @@ _DEFAULTS = {
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     values = {_NAMES.get(name, name): value for name, value in c.values.items()}
-    whole = {"q_lora_rank": None, **values, "model_type": "deepseek_v3"}
-    return deepseek.blocks(Config(whole, c.model_id).filled(_DEFAULTS))
+    filled = Config(values, c.model_id).filled(_DEFAULTS)
+    # An explicit null, which deepseek's own default does not replace.
+    whole = {**filled.values, "model_type": "deepseek_v3", "q_lora_rank": filled.get("q_lora_rank")}
+    return deepseek.blocks(Config(whole, c.model_id))
