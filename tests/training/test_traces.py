@@ -101,6 +101,24 @@ def test_a_search_records_each_kind_of_step_once(monkeypatch: pytest.MonkeyPatch
     assert len(set(map(id, recorded))) <= 3
 
 
+def test_going_to_and_fro_between_sizes_with_other_blocks_records_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = job({"model": "distilgpt2", "train": {}})
+    made = []
+    begin = in_order._Recording.__init__
+
+    def noted(self: in_order._Recording, *sizes: Any) -> None:
+        begin(self, *sizes)
+        made.append(sizes[3])
+        self.recorder.rest = sizes[3] % 2  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(in_order, "_recordings", Memo(8))
+    monkeypatch.setattr(in_order._Recording, "__init__", noted)
+    monkeypatch.setattr(Recorder, "holds_at", lambda self, axes: axes["sequence"] % 2 == self.rest)
+    for sequence in (300, 301, 302, 303, 300, 301):
+        assert in_turn(asked, 2, sequence, None) == by_blocks(asked, 2, sequence, None)
+    assert made == [300, 301]
+
+
 BYTES = st.sampled_from([1, 512, 700, 5_000, MIB - 512, MIB, MIB + 1, 3 * MIB, 9 * MIB, 11 * MIB, 12 * MIB, 40 * MIB])
 ACTION = st.tuples(st.sampled_from(["take", "take", "take", "drop", "drop", "later", "settle", "mark", "forget"]),
                    BYTES, st.integers(0, 2), st.integers(0, 50))  # fmt: skip

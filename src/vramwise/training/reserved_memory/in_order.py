@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vramwise.models.allocator import NoRoomError
-from vramwise.models.autograd.size import Dim, Size
+from vramwise.models.autograd.size import Axes, Dim, Size
 from vramwise.models.model import Model
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.layout.parallel import Placement
@@ -76,7 +76,25 @@ class _Recording(_Replay):
                 table[place] = Held(block)
 
 
-_recordings: Memo[tuple[StepShape, Model, ResolvedTrain, bool, int, Placement], _Recording] = Memo(8)
+_Kind = tuple[StepShape, Model, ResolvedTrain, bool, int, Placement]
+_recordings: Memo[_Kind, list[_Recording]] = Memo(8)
+_OF_A_KIND = 3
+"""Recordings that are kept of one kind of step: a search for the longest sequence may go to and fro between lengths at
+which other blocks are nothing."""
+
+
+def _recording(kind: _Kind, batch: int, sequence: int, axes: Axes) -> _Recording:
+    """The newest recording of such steps in which the same blocks are taken at these sizes; a new one where none is."""
+    known = _recordings.get(kind, list)
+    for recording in reversed(known):
+        if not recording.is_cut_short:
+            recording.part(1)
+            if recording.recorder.holds_at(axes):
+                return recording
+    _, model, train, accumulating, workspace_bytes, placement = kind
+    made = _Recording(model, train, batch, sequence, accumulating, workspace_bytes, placement)
+    known[:] = [*(one for one in known if not one.is_cut_short), made][-_OF_A_KIND:]
+    return made
 
 
 def replay_in_order(
@@ -86,14 +104,7 @@ def replay_in_order(
     """The first steps as they were recorded at any size at which a model runs the same operations."""
     shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
     axes = step_axes(model, train, batch, sequence)
-    key = shape, model, train, accumulating, workspace_bytes, placement
-    sizes = model, train, batch, sequence, accumulating, workspace_bytes, placement
-    recording = _recordings.get(key, lambda: _Recording(*sizes))
-    if not recording.is_cut_short:
-        recording.part(1)
-    if recording.is_cut_short or not recording.recorder.holds_at(axes):
-        recording = _Recording(*sizes)
-        _recordings.put(key, recording)
+    recording = _recording((shape, model, train, accumulating, workspace_bytes, placement), batch, sequence, axes)
     player, wanted = Player(recording.recorder, axes, capacity_bytes), 0
     try:
         player.play(recording.part(0))
