@@ -26,13 +26,30 @@ The same counters: 38 above the high end, half of them by more than 15 %, and 34
 than 7.6 % (an exponential's median is ln 2 times its mean).
 """
 
+CHANGE: Final = "set "
+"""How a reason begins that says what to change."""
+
 
 class LateReasons(Sequence[str]):
-    """Reasons whose rest is worked out once somebody reads them: advice takes many estimates, and sweeps read none."""
+    """Reasons whose rest is worked out once somebody reads them: advice takes many estimates, and sweeps read none.
 
-    def __init__(self, first: Iterable[str], late: Callable[[], Iterable[str]]) -> None:
-        self._said, self._late = tuple(first), kept_in_force(late)
+    `but_changes`: those of the rest that do not say what to set, where it takes less to find these alone.
+    """
+
+    def __init__(
+        self, first: Iterable[str], late: Callable[[], Iterable[str]],
+        but_changes: Callable[[], Iterable[str]] | None = None,
+    ) -> None:  # fmt: skip
+        self._said = tuple(first)
+        self._late = kept_in_force(lambda: tuple(late()))  # a generator that is read later would be without the site
+        self._but_changes = kept_in_force(lambda: tuple(but_changes())) if but_changes is not None else None
         self._whole = False
+
+    def without_changes(self) -> tuple[str, ...]:
+        """The reasons that do not say what to set, with no more work than that takes."""
+        if self._whole or self._but_changes is None:
+            return tuple(reason for reason in self._all() if not reason.startswith(CHANGE))
+        return (*self._said, *self._but_changes())
 
     def _all(self) -> tuple[str, ...]:
         if not self._whole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from hypothesis import strategies as st
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
+from vramwise.planner.in_the_way import reasons_of
 from vramwise.result import Result
-from vramwise.serving.common.advice import said, texts_of, value_of
+from vramwise.serving.common.advice import NOTHING, Trials, said, texts_of, value_of
+from vramwise.site import asking
+from vramwise.site.force import _in_force
 from vramwise.sources import catalog
+from vramwise.verdict import LateReasons
 
 CARDS = (
     "rtx-3060-12gb", "rtx-4090", "t4", "l4", "l40s", "a100-80gb", "h100-sxm-80gb", "p100", "a10-24gb", "rtx-4060",
@@ -159,3 +164,61 @@ def test_more_ranks_come_with_whole_experts_where_the_engine_refuses_to_cut_them
 def test_what_is_said_is_read_again(change: dict[str, Any]) -> None:
     assert {key: value_of(key, text) for key, text in texts_of(said(change)).items()} == change
     assert not texts_of("activations and CUDA graphs lack 1.00 GiB")
+
+
+@pytest.mark.parametrize("card", ["t4", "h100-sxm-80gb"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        ("meta-llama/Llama-3.1-405B", {}),
+        ("meta-llama/Llama-3.1-70B", {"max_model_len": 300}),
+        ("Qwen/Qwen3-235B-A22B-FP8", {"tensor_parallel_size": 8, "max_model_len": 256}),
+    ],
+)
+def test_whether_there_is_advice_is_known_without_all_of_it(
+    model: str, more: dict[str, Any], engine: str, card: str
+) -> None:
+    serve = {"engine": engine, **more}
+    ranks = serve.get("tensor_parallel_size", 1)
+    scenario = {"model": model, "task": "serve", "gpu": card, "num_gpus": ranks, "serve": serve}
+    try:
+        verdict = estimate(scenario).verdict
+    except VramwiseError as refused:
+        pytest.skip(str(refused))
+    assert verdict is not None
+    reasons = verdict.reasons
+    if isinstance(reasons, LateReasons):
+        first = reasons.without_changes()
+        assert first == tuple(reason for reason in reasons if not reason.startswith("set "))
+        assert first == reasons.without_changes()
+        assert (NOTHING in first) == (len(first) == len(reasons))
+
+
+def test_why_a_row_does_not_fit_takes_no_search_for_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Mapping[str, object]] = []
+    need = Trials.need
+
+    def noted(self: Trials, changes: Mapping[str, object]) -> int:
+        tried.append(changes)
+        return need(self, changes)
+
+    monkeypatch.setattr(Trials, "need", noted)
+    result = estimate({"model": "meta-llama/Llama-3.1-8B", "task": "serve", "gpu": "rtx-4090"})
+    assert reasons_of(result)
+    few = len(tried)
+    assert result.verdict is not None
+    assert any(reason.startswith("set max_model_len") for reason in result.verdict.reasons)
+    assert few <= 3 < len(tried) - few
+
+
+def test_advice_is_given_by_the_site_of_its_estimate() -> None:
+    """It is worked out after the estimate, when nobody else is asking by that site any more."""
+
+    def advice() -> Iterator[str]:
+        yield "set a to b" if _in_force.get() is force else NOTHING
+
+    with asking() as force:
+        reasons = LateReasons(["what is short"], advice, advice)
+    assert reasons.without_changes() == ("what is short", "set a to b")
+    assert tuple(reasons) == ("what is short", "set a to b")

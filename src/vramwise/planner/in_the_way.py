@@ -13,6 +13,7 @@ from vramwise.records import replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
+from vramwise.verdict import CHANGE, LateReasons
 
 _HALF_PRECISION_BYTES = 2
 _MOST_OF_A_CARD = 0.5
@@ -24,7 +25,10 @@ def reasons_of(asked: Result) -> tuple[str, ...]:
     verdict = asked.verdict
     if verdict is None or verdict.fits:
         return ()
-    said = [reason for reason in verdict.reasons if not reason.startswith("set ")]
+    reasons = verdict.reasons
+    if isinstance(reasons, LateReasons):
+        return (*reasons.without_changes(), *_weights_alone(asked))
+    said = (reason for reason in reasons if not reason.startswith(CHANGE))
     return (*said, *_weights_alone(asked))
 
 

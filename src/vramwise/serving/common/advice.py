@@ -18,6 +18,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.inference import ServeSettings, counts
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import storage_of
+from vramwise.verdict import CHANGE, LateReasons
 
 MOST_RANKS = 8
 MOST_STAGES = 8
@@ -80,15 +81,26 @@ def advice(trials: Trials) -> Iterator[str]:
     yield from found or [NOTHING]
 
 
+def has_advice(trials: Trials) -> bool:
+    """Whether any change makes it fit: the first that does ends it, and what takes few estimates comes first."""
+    searches = (_ranks, _format, _eager, _length, _cache, _share, _together)
+    return any(True for search in searches for _ in search(trials))
+
+
+def late_reasons(problem: str, trials: Trials) -> LateReasons:
+    """What is short, and what to change, which is worked out when it is read."""
+    return LateReasons([problem], lambda: advice(trials), lambda: () if has_advice(trials) else (NOTHING,))
+
+
 def said(changes: Change) -> str:
     """`set KEY to VALUE and KEY to VALUE`."""
     pairs = (f"{key} to {_text(key, value)}" for key, value in changes.items())
-    return f"set {' and '.join(pairs)}"
+    return f"{CHANGE}{' and '.join(pairs)}"
 
 
 def texts_of(reason: str) -> dict[str, str]:
     """The keys with the words of their values in what was `said`; empty for another sentence."""
-    found = _PAIR.findall(reason) if reason.startswith("set ") else ()
+    found = _PAIR.findall(reason) if reason.startswith(CHANGE) else ()
     return {key: text.rstrip(".,") for key, text in found}
 
 

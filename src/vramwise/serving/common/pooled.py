@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
@@ -12,7 +13,7 @@ from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Capacity, Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
-from vramwise.serving.common.advice import Again, Trials, advice
+from vramwise.serving.common.advice import Again, Trials, late_reasons
 from vramwise.serving.common.answer import amount, assemble, interval, resolved
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.verdict import LateReasons, verdict_of
@@ -104,7 +105,7 @@ def pooled_result(
     if capacity is not None and available is not None:
         quantities.update(_pool(budget, available))
         trials = Trials(scenario, r, model, again, gpu, capacity.usable_bytes)
-        verdict = _verdict(budget, capacity, int(available.expected), lambda: advice(trials))
+        verdict = _verdict(budget, capacity, int(available.expected), partial(late_reasons, trials=trials))
         quantities["oom"] = Quantity.exact(not verdict.fits)
         held = max(0, int(available.expected))
     phases = _phases(budget, held)
@@ -167,7 +168,7 @@ def _phases(budget: PooledBudget, pool_bytes: int) -> tuple[Phase, ...]:
 
 
 def _verdict(
-    budget: PooledBudget, capacity: Capacity, left: int, advice: Callable[[], Iterable[str]]
+    budget: PooledBudget, capacity: Capacity, left: int, why: Callable[[str], LateReasons]
 ) -> Verdict:  # fmt: skip
     """Fits when the pool, which got `left` bytes, holds one request and what runs finds room beside the pool."""
     total, needed = capacity.usable_bytes, budget.needed
@@ -178,7 +179,7 @@ def _verdict(
         many = left / budget.one_request if budget.one_request else 0.0
         said = f"the KV cache of {amount(left)} holds {many:.2f} requests of {budget.max_model_len:,} tokens"
         return verdict_of(needed, total, [said])
-    return verdict_of(needed, total, LateReasons([_problem(budget, total, left)], advice))
+    return verdict_of(needed, total, why(_problem(budget, total, left)))
 
 
 def _problem(budget: PooledBudget, total: int, left: int) -> str:

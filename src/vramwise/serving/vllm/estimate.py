@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.intervals import around, stretched
@@ -10,7 +12,7 @@ from vramwise.records import replace
 from vramwise.result import Node, Phase, Quantity, Rank, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.advice import Again, Trials, advice, gpus_used
+from vramwise.serving.common.advice import Again, Trials, gpus_used, late_reasons
 from vramwise.serving.common.answer import amount, assemble, card_notes, interval, peak_of, resolved
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
@@ -58,10 +60,11 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     kv_bytes, scarcest = budget.one_request, budget
     if room is not None:
         trials = Trials(scenario, r, model, again, gpu, room.usable_bytes)
-        verdict = pool_verdict(budget, room, lambda: advice(trials))
+        why = partial(late_reasons, trials=trials)
+        verdict = pool_verdict(budget, room, why)
         if verdict.fits and len(budgets) > 1:
             scarcest = _scarcest(budgets, budget, room)
-            verdict = replace(verdict, reasons=pool_verdict(scarcest, room, lambda: advice(trials)).reasons)
+            verdict = replace(verdict, reasons=pool_verdict(scarcest, room, why).reasons)
         pool = pool_quantities(scarcest, *_totals(scenario, gpu, room))
         quantities.update(pool)
         if not verdict.fits and not starts_with_short_requests(budget, room):

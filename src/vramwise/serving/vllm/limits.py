@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import ceil
 
 from vramwise.errors import ScenarioError
@@ -18,14 +18,14 @@ REQUEST_CHECKED = (0, 9, 1)
 v1/worker/utils.py request_memory); 0.9.0 does not look."""
 
 
-def pool_verdict(budget: Budget, room: Room, advice: Callable[[], Iterable[str]]) -> Verdict:
+def pool_verdict(budget: Budget, room: Room, why: Callable[[str], LateReasons]) -> Verdict:
     """Fits on a card of the least size that the settings need, and on any larger one, where others leave its share."""
     total = room.seen_bytes
     needed = needed_of(budget, room)
     if least_card(budget, total, room.held_bytes).expected > total:
-        return verdict_of(needed, room.usable_bytes, LateReasons([_problem(budget, total, room.held_bytes)], advice))
+        return verdict_of(needed, room.usable_bytes, why(_problem(budget, total, room.held_bytes)))
     if needed.expected > room.usable_bytes:
-        return verdict_of(needed, room.usable_bytes, LateReasons([_refusal(budget, room)], advice))
+        return verdict_of(needed, room.usable_bytes, why(_refusal(budget, room)))
     spare = budget.available(total, budget.resolved.share, held=room.held_bytes) - budget.one_request
     return verdict_of(needed, room.usable_bytes, [_fits(budget, total, spare, room.held_bytes)])
 
