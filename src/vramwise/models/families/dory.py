@@ -39,7 +39,7 @@ class SquaredScale(Operation):
 @lowering(SquaredScale)
 def squared_scale(run: Lowering, op: SquaredScale, x: Tensor) -> Tensor:
     tape = run.tape
-    scale = tape.scale(*run.parameters_of(op))
+    scale = tape.scale(run.parameters_of(op)[0])
     if len(x.shape) > len(op.parameters[0].shape) + 2:
         scale = tape.view(scale, -1, 1, op.outputs[0].width)
     return tape.mul(x, tape.unary("pow", scale))
@@ -53,7 +53,7 @@ class ScaledParameter(Operation):
 
 @lowering(ScaledParameter)
 def scaled_parameter(run: Lowering, op: ScaledParameter, x: Tensor) -> Tensor:
-    return run.tape.mul(x, run.tape.scale(*run.parameters_of(op)))
+    return run.tape.mul(x, run.tape.scale(run.parameters_of(op)[0]))
 
 
 class TowardsResult(Operation):
@@ -65,7 +65,7 @@ class TowardsResult(Operation):
 @lowering(TowardsResult)
 def towards_result(run: Lowering, op: TowardsResult, x: Tensor, result: Tensor) -> Tensor:
     tape = run.tape
-    rate = tape.unary("abs", tape.scale(*run.parameters_of(op)))
+    rate = tape.unary("abs", tape.scale(run.parameters_of(op)[0]))
     return tape.add(x, tape.mul(rate, tape.add(result, x)))
 
 
