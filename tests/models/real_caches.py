@@ -64,7 +64,9 @@ def _own_cache(model: Any, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _handed_on(output: Any, cache: dict[str, Any]) -> dict[str, Any]:
-    return cache or {name: output[name] for name in _NAMES if output.get(name) is not None}
+    """What the next call takes: from 5.24 `cache`, to which the older names only point."""
+    names = ("cache",) if output.get("cache") is not None else _NAMES
+    return cache or {name: output[name] for name in names if output.get(name) is not None}
 
 
 def _cache_bytes(output: Any, model: Any, cache: dict[str, Any]) -> int:
