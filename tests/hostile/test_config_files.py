@@ -67,6 +67,7 @@ def test_a_file_of_100_mb_is_refused_unread(program):
     [
         ("./gone.json", "./gone.json: No such file or directory"),
         ("./gone/config.json", "./gone/config.json: No such file or directory"),
+        ("./Qwen3-9B-it", "No such file or directory; known by their names are Qwen/Qwen3.5-9B"),
         ("./folder", "./folder: the folder has no config.json"),
         (".", ".: the folder has no config.json"),
         ("./" + "a" * 300, "File name too long"),

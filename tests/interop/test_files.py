@@ -240,6 +240,16 @@ SFTTrainer(model, args=args, peft_config=peft_config)
     assert "only a run would tell, left out: output_dir" in said
 
 
+def test_a_service_that_is_built_here_is_known_by_its_flags() -> None:
+    flags = ["--model", LLAMA, "--gpu-memory-utilization", "0.78", "--max-num-seqs", "64"]
+    launch = read(written("compose.yml", {"services": {"llm": {"build": {"context": "."}, "command": flags}}}))
+    assert launch.engine == "vllm"
+    assert any("taken as vLLM's by its flags" in note for note in launch.notes)
+    for other in ([*flags, "--frobnicate"], ["--model", LLAMA], ["serve", *flags]):
+        with pytest.raises(UsageError, match="starts no program known here"):
+            read(written("compose.yml", {"services": {"llm": {"build": ".", "command": other}}}))
+
+
 def test_a_note_shows_no_secret_of_a_file() -> None:
     services = {"llm": {"image": "vllm/vllm-openai", "environment": {"HF_TOKEN": "hf_secret1"},
                         "command": ["--model", LLAMA, "--api-key", "secret2", "--hf-token=secret3"]}}  # fmt: skip
@@ -248,13 +258,16 @@ def test_a_note_shows_no_secret_of_a_file() -> None:
     assert "secret" not in said
 
 
-def test_a_configuration_of_ms_swifts_megatron_is_not_read_as_ms_swifts() -> None:
+def test_a_configuration_of_ms_swifts_megatron_is_read_as_such() -> None:
     """Settings of modelscope/ms-swift@3602360a5:examples/yaml/megatron/sft.yaml."""
     settings = {"model": "Qwen/Qwen3.5-35B-A3B", "tuner_type": "lora", "lora_rank": 8, "max_length": 2048,
                 "micro_batch_size": 1, "global_batch_size": 4, "expert_model_parallel_size": 4,
                 "recompute_granularity": "full"}  # fmt: skip
-    with pytest.raises(UsageError, match=r"micro_batch_size, .*settings of ms-swift's `megatron sft`"):
-        read(written("sft.yaml", settings))
+    launch = read(written("sft.yaml", settings))
+    assert launch.scenario["num_gpus"] == 4
+    train = launch.scenario["train"]
+    assert isinstance(train, dict)
+    assert (train["framework"], train["method"], train["checkpointing"]) == ("megatron", "lora", "full")
 
 
 RAY_SCRIPT = """

@@ -213,6 +213,68 @@ def test_an_engine_on_cards_of_its_own_is_said_not_to_count(line: str) -> None:
     assert any("cards of its own" in note for note in launch.notes)
 
 
+QWEN = "Qwen/Qwen2.5-7B-Instruct"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            f"NPROC_PER_NODE=8 megatron sft --model {QWEN} --tensor_model_parallel_size 2 --sequence_parallel true"
+            " --pipeline_model_parallel_size 2 --global_batch_size 32 --recompute_granularity full"
+            " --recompute_method uniform --recompute_num_layers 1 --max_length 8192 --optimizer_cpu_offload true",
+            {"framework": "megatron", "model": QWEN, "method": "full", "num_gpus": 8, "tensor_parallel_size": 2,
+             "pipeline_parallel_size": 2, "sequence_parallel": True, "num_microbatches": 16, "checkpointing": "full",
+             "sequence_length": 8192, "offload_optimizer": "cpu", "precision": "bf16-master",
+             "distributed_optimizer": True, "grad_dtype": "fp32"},
+        ),
+        (
+            f"megatron pt --model {QWEN} --tensor_model_parallel_size 4 --context_parallel_size 2",
+            {"num_gpus": 8, "checkpointing": "selective", "recompute": ["core_attn"], "attention": "flash",
+             "micro_batch_size": 1, "gradient_accumulation_steps": 16},
+        ),
+        (
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True NPROC_PER_NODE=4 megatron sft"
+            " --load /app/Qwen3-30B-A3B-Instruct-2507-mcore --train_type lora --lora_rank 16"
+            " --target_modules linear_qkv linear_proj --expert_model_parallel_size 2 --recompute_granularity none",
+            {"model": "Qwen3-30B-A3B-Instruct-2507", "method": "lora", "lora_rank": 16, "expert_parallel_size": 2,
+             "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj"], "checkpointing": None,
+             "expandable_segments": True, "lora_dropout": 0.05},
+        ),
+        (
+            f"megatron rlhf --rlhf_type dpo --model {QWEN} --torch_dtype float16 --use_distributed_optimizer false",
+            {"extra_models": ["reference"], "micro_batch_size": 2, "precision": "fp16-master",
+             "distributed_optimizer": None, "grad_dtype": "fp16"},
+        ),
+        (
+            f"megatron rlhf --rlhf_type grpo --model {QWEN} --vllm_mode colocate --sleep_level 1 --max_length 512",
+            {"extra_models": ["reference", "rollout:vllm"], "rollout_sleep": True, "sequence_length": 1024},
+        ),
+    ],
+)  # fmt: skip
+def test_megatron_swift(line: str, expected: dict[str, Any]) -> None:
+    assert not any("unknown" in note or "left out" in note for note in check(line, expected).notes)
+
+
+def test_adapters_on_experts_are_said_where_megatron_makes_them() -> None:
+    line = "megatron sft --model Qwen/Qwen3-30B-A3B --tuner_type lora"
+    assert any("adapters on experts" in note for note in read(line).notes)
+    assert not any("adapters on experts" in note for note in read(f"{line} --target_modules linear_qkv").notes)
+
+
+def test_megatron_swifts_configuration_is_read_under_swifts_name_too(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text(f"model: {QWEN}\ntuner_type: full\ntensor_model_parallel_size: 2\nmax_length: 4096\n")
+    for line in (f"megatron sft --config {file}", f"swift sft {file}"):
+        check(line, {"framework": "megatron", "tensor_parallel_size": 2, "sequence_length": 4096, "method": "full"})
+    with pytest.raises(UsageError, match="--tuner_type: expected full, lora, lora_llm"):
+        read(f"megatron sft --config {file} --tuner_type vera")
+    with pytest.raises(UsageError, match="Megatron-SWIFT names no model"):
+        read("megatron sft --max_length 4096")
+    with pytest.raises(UsageError, match="--tensor_model_parallel_size"):
+        read(f"megatron sft --model {QWEN} --tensor_model_parallel_size two")
+
+
 def test_swifts_tuners_that_are_not_described_are_refused() -> None:
     with pytest.raises(UsageError, match="--tuner_type: expected lora or full"):
         read(f"swift sft --model {LLAMA} --tuner_type vera")
@@ -314,7 +376,7 @@ def test_litgpts_configuration(tmp_path: Path) -> None:
         read("litgpt finetune_lora google/gemma-2b --precision 8-true")
 
 
-@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "torchtune", "litgpt"])
+@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "megatron-swift", "torchtune", "litgpt"])
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name

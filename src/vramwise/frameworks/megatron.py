@@ -53,7 +53,10 @@ RECORD = Framework(
     title="Megatron",
     package="megatron",
     newest="0.16",
-    commands=(Command("megatron", "pretrain_gpt.py", example="torchrun pretrain_gpt.py"),),
+    commands=(
+        Command("megatron", "pretrain_gpt.py", example="torchrun pretrain_gpt.py"),
+        Command("megatron_swift", "megatron", ("sft", "pt", "rlhf")),  # ms-swift's, on Megatron Core
+    ),
     defaults=DEFAULTS,
     states_from_start=True,
     own_optimizer=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -49,7 +50,28 @@ def local_model(name: str) -> ModelSource | None:
         return folder_model(Folder(path), _label(path), None) if looks_like_path else None
     if looks_like_path and not folder and not path.lower().endswith(".json") and _is_other_text(path):
         raise SourceError(f"{shown_path(path)}: {NO_MODEL}")
+    if looks_like_path and not path.lower().endswith(".json") and _is_missing(path):
+        raise SourceError(_nowhere(name))
     return _read_file(config) if looks_like_path or folder else None
+
+
+def _is_missing(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError):
+        pass  # reading it says why
+    return False
+
+
+def _nowhere(name: str) -> str:
+    """What to say of a path that leads nowhere: names that are known here and look like its last part."""
+    from vramwise.sources.known_names import near
+
+    close = near(re.split(r"[/\\]+", name.rstrip("/\\"))[-1])
+    instead = f"; known by their names are {', '.join(close)}" if close else ""
+    return f"{shown_path(name)}: No such file or directory{instead}"
 
 
 def _is_other_text(path: str) -> bool:

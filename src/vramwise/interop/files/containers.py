@@ -21,6 +21,7 @@ from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
 from vramwise.interop.files.shell_words import commands_of
 from vramwise.interop.launch.command import ASSIGNMENT
+from vramwise.interop.launch.flags import cut
 
 _PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
@@ -82,6 +83,8 @@ def _compose_service(
     notes = (f"not set here, taken as empty: {unset}{hint}",) if unset else ()
     found = programs_in_words([word for word in words if word], environment, name)
     found = found or _by_the_images_name(image, [*entrypoint, *command], environment, name)
+    if service.get("build") is not None and not image:
+        found = found or _by_its_flags([*entrypoint, *command], environment, name)
     return [_with_notes(one, notes) for one in found]
 
 
@@ -126,6 +129,28 @@ def _by_the_images_name(
                 said.append("the image runs on the CPU: the numbers are those of a GPU")
             return [_with_notes(one, tuple(said)) for one in found]
     return []
+
+
+def _by_its_flags(arguments: Sequence[str], environment: Mapping[str, str], name: str) -> list[Program]:
+    """A service built here whose arguments are one engine's flags, its flag for the model among them."""
+    if not arguments or not arguments[0].startswith("-"):
+        return []
+    able = []
+    for engine in engines():
+        line = engine.command_line
+        if line is None or not line.model_flag:
+            continue
+        try:
+            words = cut(engine.name, arguments)
+        except VramwiseError:
+            continue
+        if line.model_flag in words.given and len(words.given) > 1 and not words.unknown and not words.loose:
+            able.append((engine.title, line.server))
+    if len(able) != 1:
+        return []
+    title, server = able[0]
+    said = f"an image that is built here is taken as {title}'s by its flags"
+    return [_with_notes(one, (said,)) for one in programs_in_words([*server, *arguments], environment, name)]
 
 
 def _with_notes(program: Program, notes: tuple[str, ...]) -> Program:

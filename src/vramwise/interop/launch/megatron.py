@@ -66,24 +66,42 @@ _SHARDING = {"optim_grads_params": "full-shard", "optim_grads": "shard-grad-op"}
 def read(start: Start) -> Launch:
     """The scenario of a Megatron-LM command line. Raises UsageError for what the arguments leave open."""
     words = cut("megatron", start.words)
-    settings: dict[str, Any] = {"framework": "megatron", **settings_of(words, MEANINGS)}
-    notes: list[str] = []
     model = model_of(words)
     layers = whole_in(model, "num_hidden_layers", 0) or whole_in(model, "n_layer", 0)
+    settings, notes = step_of(words, layers)
+    gpus, per_node = _gpus(start, settings)
+    count_micro_batches(words, settings, gpus)
+    read_flags = frozenset(MEANINGS) | READ_APART | READ_FOR_THE_MODEL
+    notes.extend(notes_of("Megatron", words, read_flags, UNCOUNTED, words.loose))
+    notes.extend(vocabulary_note(words))
+    if expands(start):
+        settings["expandable_segments"] = True
+    scenario = {"model": model, "task": "train", "num_gpus": gpus, "gpus_per_node": per_node, "train": settings}
+    return Launch("megatron", scenario, tuple(notes), understood_of(words, read_flags))
+
+
+def step_of(words: Words, layers: int) -> tuple[dict[str, Any], list[str]]:
+    """The keys that Megatron's arguments set for a model of so many layers, and notes. Raises UsageError."""
+    settings: dict[str, Any] = {"framework": "megatron", **settings_of(words, MEANINGS)}
+    notes: list[str] = []
     for apply in (_precision, _optimizer, _recomputation, _attention_and_loss, _sharding):
         apply(words, settings, notes)
     if (settings.get("expert_parallel_size") or 1) > 1:
         settings.setdefault("expert_tensor_parallel_size", settings.get("tensor_parallel_size") or 1)
     _pipeline(words, settings, layers)
-    gpus, per_node = _gpus(start, settings)
-    _micro_batches(words, settings, gpus)
-    read_flags = frozenset(MEANINGS) | READ_APART | READ_FOR_THE_MODEL
-    notes.extend(notes_of("Megatron", words, read_flags, UNCOUNTED, words.loose))
-    notes.extend(vocabulary_note(words))
-    if "expandable_segments:True" in start.environment.get("PYTORCH_CUDA_ALLOC_CONF", ""):
-        settings["expandable_segments"] = True
-    scenario = {"model": model, "task": "train", "num_gpus": gpus, "gpus_per_node": per_node, "train": settings}
-    return Launch("megatron", scenario, tuple(notes), understood_of(words, read_flags))
+    return settings, notes
+
+
+def least_gpus(settings: Mapping[str, Any]) -> int:
+    """The ranks that the layout needs."""
+    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
+    return max(prod(settings.get(key) or 1 for key in sizes), settings.get("expert_parallel_size") or 1)
+
+
+def expands(start: Start) -> bool:
+    """Whether the variable before the program asks the allocator for segments that grow."""
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    return any("expandable_segments:True" in start.environment.get(name, "") for name in names)
 
 
 def given(words: Words, flag: str) -> str | None:
@@ -209,9 +227,7 @@ def _gpus(start: Start, settings: Mapping[str, Any]) -> tuple[int, int]:
     launcher = cut("torchrun", start.before)
     per_node = number(launcher, "--nproc-per-node") or number(launcher, "--nproc") or 0
     nodes = number(launcher, "--nnodes") or 1
-    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
-    least = max(prod(settings.get(key) or 1 for key in sizes), settings.get("expert_parallel_size") or 1)
-    gpus = per_node * nodes or _variable(start, "WORLD_SIZE") or least
+    gpus = per_node * nodes or _variable(start, "WORLD_SIZE") or least_gpus(settings)
     return gpus, per_node or min(gpus, 8)
 
 
@@ -220,11 +236,13 @@ def _variable(start: Start, name: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _micro_batches(words: Words, settings: dict[str, Any], gpus: int) -> None:
+def count_micro_batches(words: Words, settings: dict[str, Any], gpus: int) -> None:
     """Micro-batches of a step: the global batch over the replicas' micro-batches."""
     whole_batch = number(words, "--global-batch-size")
     sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
     replicas = max(1, gpus // prod(settings.get(key) or 1 for key in sizes))
     each = replicas * (settings.get("micro_batch_size") or 1)
     if whole_batch and whole_batch >= each:
-        settings["gradient_accumulation_steps"] = settings["num_microbatches"] = whole_batch // each
+        settings["gradient_accumulation_steps"] = whole_batch // each
+        if (settings.get("pipeline_parallel_size") or 1) > 1:
+            settings["num_microbatches"] = whole_batch // each

@@ -7,6 +7,7 @@ Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, rlhf_trainers/*.py 
 from __future__ import annotations
 
 from math import ceil
+from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
@@ -45,7 +46,10 @@ def read(start: Start) -> Launch:
     named = options.first("config")
     if named:
         options.read_table(file_table(named))
-    _refuse_megatrons(options)
+    if _is_megatrons(options, start):
+        from vramwise.interop.launch import megatron_swift  # which reads with what stands here
+
+        return megatron_swift.read(start)
     launcher = launcher_of(start) if start.is_script else by_environment(start)
     sharding = _sharding(options)
     named = options.first("model", "model_id_or_path") or options.first("model_type")  # before 3.0 the type named it
@@ -63,7 +67,7 @@ def read(start: Start) -> Launch:
         train["sequence_length"] = packed
     if options.first("task_type") == "seq_cls":
         train["head"] = "sequence-classification"
-    for found, said in (_method(options, model), _rlhf(start.program, options, train)):
+    for found, said in (_method(options, model), completions_and_models(start.program, options, train)):
         train |= found
         notes += said
     notes += _precision(options, train, sharding, model)
@@ -72,15 +76,10 @@ def read(start: Start) -> Launch:
     return launched("ms-swift", scenario, told, options)
 
 
-def _refuse_megatrons(options: Options) -> None:
-    """Raises UsageError for a configuration of ms-swift's Megatron, whose step is another one."""
-    named = [name for name in options.unknown if name.lstrip("-").replace("-", "_") in _OF_MEGATRON]
-    if named:
-        raise UsageError(
-            f"{', '.join(map(clipped, named[:3]))}: settings of ms-swift's `megatron sft`, which is not read yet: give "
-            "them by their names here (vramwise estimate MODEL --task train --framework megatron "
-            "--tensor-parallel-size …)"
-        )
+def _is_megatrons(options: Options, start: Start) -> bool:
+    """Whether the settings, or the script, are those of `megatron sft`."""
+    named = {name.lstrip("-").replace("-", "_") for name in options.unknown}
+    return bool(named & _OF_MEGATRON) or "_megatron" in start.program
 
 
 def _sharding(options: Options) -> Sharding:
@@ -124,7 +123,10 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     return found, notes
 
 
-def _rlhf(program: str, options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:
+def completions_and_models(
+    program: str, options: Options, train: dict[str, Any]
+) -> tuple[dict[str, object], list[str]]:
+    """What `rlhf` adds to a step: pairs of answers, models beside the policy, completions and their engine."""
     if not program.removesuffix(".py").endswith("rlhf"):
         return {}, []
     kind = options.first("rlhf_type") or "dpo"

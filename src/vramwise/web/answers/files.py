@@ -202,7 +202,7 @@ def _programs(path: str, body: Body, elsewhere: str) -> list[dict[str, Any]]:
     try:
         return [_program(one.name, one.launch, body) for one in read_files([path])]
     except SourceError as problem:
-        if not str(problem).endswith(_NOT_HERE):
+        if not any(said in str(problem) for said in _NOT_HERE):
             raise
         raise SourceError(f"{elsewhere} ({problem})") from None
 

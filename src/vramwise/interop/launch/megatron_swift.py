@@ -1,0 +1,163 @@
+"""`megatron sft|pt|rlhf …`: ms-swift's step on Megatron Core, with ms-swift's names and its own defaults.
+
+Read in ms-swift 3.7, 3.12 (megatron/argument/*.py) and 4.6 (megatron/arguments/*.py): Megatron's arguments have
+underscores there, and switches take true or false. Adapters lie on linear_qkv and linear_fc1 as on their parts: the one
+first matrix that the parts share is counted once for each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from vramwise.errors import UsageError, clipped
+from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.command import Launch, Start, launched, one_model
+from vramwise.interop.launch.flags import Words, flags_of
+from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.megatron import (
+    MEANINGS,
+    READ_APART,
+    count_micro_batches,
+    expands,
+    least_gpus,
+    step_of,
+)
+from vramwise.interop.launch.model_facts import config_of, loaded_dtype
+from vramwise.interop.launch.options import Options
+from vramwise.interop.launch.swift import completions_and_models
+from vramwise.interop.launch.values import fraction, switch, whole, whole_in
+from vramwise.scenario.names import DTYPE_SPELLINGS
+
+_DEFAULTS: dict[str, object] = {
+    "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "attention_backend": "flash",
+    "use_distributed_optimizer": True, "data_parallel_sharding_strategy": "optim_grads_params",
+}  # fmt: skip
+"""megatron_args.py MegatronArguments: what differs from Megatron-LM's own."""
+
+_RENAMED = {"virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank"}
+_TARGETS = {
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"), "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"), "linear_fc2": ("down_proj",),
+}  # fmt: skip
+"""Megatron's modules and what they are made of."""
+
+_TUNERS = ("full", "lora", "lora_llm")
+
+
+def read(start: Start) -> Launch:
+    """The scenario of a Megatron-SWIFT command. Raises UsageError or SourceError for what cannot be read."""
+    options = Options(("megatron-swift", "swift", "trainer"), "Megatron-SWIFT")
+    options.read_words(start.words if start.is_script else start.words[1:])
+    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
+        options.loose.remove(file)
+        options.read_table(file_table(file))
+    named = options.first("config")
+    if named:
+        options.read_table(file_table(named))
+    model = _model(options)
+    words = _megatrons(options, model)
+    settings, notes = step_of(words, _layers(model))
+    launcher = launcher_of(start) if start.is_script else by_environment(start)
+    gpus = launcher.gpus or least_gpus(settings)
+    if settings.get("tensor_parallel_size", 1) == 1:
+        settings["sequence_parallel"] = False  # __post_init__
+    count_micro_batches(words, settings, gpus)
+    train = {**settings, **{key: value for key, value in options.settings().items() if key not in settings}}
+    longest = options.number("seq_length", "packing_length", "max_length")
+    if longest:
+        train["sequence_length"] = longest
+    if options.first("task_type") == "seq_cls":
+        train["head"] = "sequence-classification"
+    if expands(start):
+        train["expandable_segments"] = True
+    options.values.setdefault("use_vllm", True)
+    options.shown.setdefault("use_vllm", "use_vllm")
+    for found, said in (_method(options, model), completions_and_models(start.program, options, train)):
+        train |= found
+        notes += said
+    sizes = launcher.table() or {"num_gpus": gpus, "gpus_per_node": min(gpus, 8)}
+    scenario: dict[str, object] = {"model": model, "task": "train", **sizes, "train": train}
+    return launched("ms-swift", scenario, (*notes, *options.notes(), *launcher.notes), options)
+
+
+def _model(options: Options) -> str:
+    """--model, else the folder of a converted checkpoint, `…-mcore`, by the name of what it was made of."""
+    named = options.first("model")
+    converted = options.first("mcore_model", "load")
+    if not named and converted:
+        named = re.sub(r"[-_.](mcore|megatron)/?$", "", converted)
+    return one_model("Megatron-SWIFT", named, "--model MODEL")
+
+
+def _layers(model: str) -> int:
+    config = config_of(model)
+    text = config.get("text_config")
+    return whole_in(text if isinstance(text, dict) else config, "num_hidden_layers", 0)
+
+
+def _has_experts(model: str) -> bool:
+    config = config_of(model)
+    text = config.get("text_config")
+    own = text if isinstance(text, dict) else config
+    return any(own.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
+
+
+def _megatrons(options: Options, model: str) -> Words:
+    """What was given as Megatron's own arguments. Raises UsageError for a switch that is neither true nor false."""
+    words = Words()
+    read = frozenset(MEANINGS) | READ_APART
+    for name, value in {**_DEFAULTS, **options.values}.items():
+        flag = "--" + _RENAMED.get(name, name).replace("_", "-")
+        texts = [str(one) for one in value] if isinstance(value, list) else [str(value)]
+        if flag not in read or not texts or texts[-1].lower() in ("none", "null"):
+            continue
+        meaning = MEANINGS.get(flag)
+        if meaning is not None and meaning.read is whole and name in options.values:
+            options.number(name)  # which names the option as it was written
+        if flags_of("megatron").get(flag) != "0":
+            words.given[flag] = texts
+        elif _is_on(options.shown.get(name, name), texts[-1]):
+            words.given[flag] = ["true"]
+    half = _half(options, model)
+    if half:
+        words.given[f"--{half}"] = ["true"]
+    return words
+
+
+def _is_on(shown: str, text: str) -> bool:
+    try:
+        return bool(switch(text))
+    except UsageError as problem:
+        raise UsageError(f"{shown}: {problem}") from None
+
+
+def _half(options: Options, model: str) -> str:
+    """fp16 unless the weights are bf16 (arguments/base_args/model_args.py _init_mixed_precision)."""
+    stated = [half for half in ("bf16", "fp16") if options.is_on(half)]
+    if stated or options.values.get("bf16") is not None:
+        return stated[0] if stated else ""
+    weights = (options.first("torch_dtype") or loaded_dtype(model)).removeprefix("torch.")
+    return "bf16" if DTYPE_SPELLINGS.get(weights, weights) == "bf16" else "fp16"
+
+
+def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+    tuner = options.first("tuner_type", "train_type") or "full"
+    if tuner not in _TUNERS:
+        raise UsageError(f'--tuner_type: expected {", ".join(_TUNERS)}, got "{clipped(tuner)}"')
+    if tuner == "full" and not options.several("adapters", "mcore_adapter", "mcore_adapters", "adapter_load"):
+        return {"method": "full"}, []
+    given = options.several("target_modules") or ["all-linear"]
+    targets, notes = targets_of([part for name in given for part in _TARGETS.get(name, (name,))], model)
+    found: dict[str, Any] = {
+        "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
+        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
+    }  # fmt: skip
+    if _has_experts(model) and not set(given).isdisjoint(("all-linear", "linear_fc1", "linear_fc2")):
+        notes.append("adapters on experts (linear_fc1 and linear_fc2 of each) are not counted")
+    if tuner == "lora_llm":
+        notes.append("--tuner_type lora_llm: the tower, which trains whole, is taken as frozen")
+    wide = options.first("lora_dtype")
+    if wide:
+        found["lora_dtype"] = wide
+    return found, notes
