@@ -62,6 +62,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "use_v1": (False, {"engine_version": "0.9.0"}, MOE),
     "flashinfer_sampler": (True, {"engine_version": "0.9.2"}, MOE),
     "use_v2_runner": (False, {"engine_version": "0.31.0"}, MOE),
+    "offline_inference": (True, {}, MOE),
     "first_start": (True, {"engine_version": "0.24.0"}, DENSE),
     "moe_backend": ("cutlass", {"gpu": "rtx-5090"}, NVFP4_MOE),
     "disable_hybrid_kv_cache_manager": (True, {}, GEMMA),

@@ -136,6 +136,9 @@ class ServeSettings(Settings):
     use_v2_runner: bool | None = switch(
         "vLLM from 0.22: the second model runner (VLLM_USE_V2_MODEL_RUNNER)", owner=VLLM
     )
+    offline_inference: bool = switch(
+        "vLLM runs in a script (LLM), not as a server: it batches more tokens by default", False, owner=VLLM
+    )
     first_start: bool | None = switch("no earlier start left compiled graphs: this one compiles", owner=VLLM)
     moe_backend: str | None = text("kernels of routed experts: cutlass for vLLM's own in 4 bits", owner=VLLM)
     disable_hybrid_kv_cache_manager: bool | None = switch("sliding layers are charged as full attention", owner=VLLM)

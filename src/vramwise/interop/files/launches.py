@@ -14,6 +14,7 @@ from vramwise.files import shown_path
 from vramwise.interop.beside import looking_beside
 from vramwise.interop.files import kinds
 from vramwise.interop.files.config_maps import with_files
+from vramwise.interop.files.engine_scripts import engine_script_programs, is_engine_script
 from vramwise.interop.files.given import Given, read_again, read_given
 from vramwise.interop.files.kinds import Kind, kind_of
 from vramwise.interop.files.pasted_commands import pasted_commands
@@ -71,7 +72,7 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         raise UsageError(f"{_named(starting[0][0])} and {_named(starting[1][0])} both start programs: give one of them")
     if starting:
         given, kind = starting[0]
-        if kind is kinds.NOTEBOOK or (kind is kinds.PYTHON and not is_registry(given) and not is_serve_script(given)):
+        if kind in (kinds.NOTEBOOK, kinds.PYTHON) and not _starts_engines(given):
             from vramwise.interop.files.training_code import code_launch
 
             launch = code_launch(given, model, f"{_named(given)} is {kind.title}")
@@ -84,6 +85,11 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
         raise UsageError("--service: chooses among the programs of a file, such as docker-compose.yml")
     with looking_beside(paths):
         return [FileLaunch("", _configured(files, model))]
+
+
+def _starts_engines(given: Given) -> bool:
+    """Whether Python text serves, or names configurations of torchtitan; other text trains, generates or loads."""
+    return is_engine_script(given) or (given.suffix == ".py" and (is_registry(given) or is_serve_script(given)))
 
 
 def _with_unused(answer: FileLaunch, given: Given, beside: Sequence[str]) -> FileLaunch:
@@ -321,7 +327,9 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.environment import variable_programs
 
         return variable_programs(given)
-    if kind is kinds.PYTHON:
+    if kind in (kinds.NOTEBOOK, kinds.PYTHON):
+        if is_engine_script(given):
+            return engine_script_programs(given)
         return script_models(given) if is_serve_script(given) else registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs
 

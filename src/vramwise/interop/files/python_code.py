@@ -192,6 +192,14 @@ def first(calls: Iterator[Call] | list[Call], *names: str) -> Call | None:
                 None)  # fmt: skip
 
 
+def names_the_argument(tree: ast.AST, name: str) -> bool:
+    """Whether something in the text is given an argument of that name, or a table has it as a key."""
+    return any(
+        (isinstance(node, ast.keyword) and node.arg == name) or (isinstance(node, ast.Constant) and node.value == name)
+        for node in ast.walk(tree)
+    )
+
+
 def text_of(value: object) -> str | None:
     """A text among values."""
     return value if isinstance(value, str) else None

@@ -67,7 +67,7 @@ def script_models(given: Given) -> list[Program]:
     found = []
     for call in calls:
         unknown: list[str] = []
-        program = _model(_plain(call.named, "", unknown), "")
+        program = _model(plain_table(call.named, "", unknown), "")
         said = f"only a run would tell, left out: {', '.join(clipped(one, 40) for one in unknown[:8])}"
         found.append(
             Program(program.name, program.words, (*program.notes, *([said] if unknown else [])), program.settings)
@@ -75,14 +75,14 @@ def script_models(given: Given) -> list[Program]:
     return found
 
 
-def _plain(value: Table, path: str, unknown: list[str]) -> dict[str, object]:
+def plain_table(value: Table, path: str, unknown: list[str]) -> dict[str, object]:
     """A table of known values; names of the others go to `unknown`."""
     found: dict[str, object] = {}
     for key, one in value.items():
         if isinstance(one, Mapping):
-            found[key] = _plain(one, f"{path}{key}.", unknown)
+            found[key] = plain_table(one, f"{path}{key}.", unknown)
         elif isinstance(one, Call) and one.last in ("ModelLoadingConfig", "LoraConfig"):
-            found[key] = _plain(one.named, f"{path}{key}.", unknown)
+            found[key] = plain_table(one.named, f"{path}{key}.", unknown)
         elif isinstance(one, Unknown | Call) or (
             isinstance(one, list) and any(isinstance(x, Unknown | Call) for x in one)
         ):
@@ -139,7 +139,7 @@ def _model(config: Table, role: str) -> Program:
     engine = str(config.get("llm_engine") or "vLLM")
     if engine not in _ENGINES:
         raise UsageError(f'llm_engine: unknown engine "{clipped(engine)}": expected {" or ".join(_ENGINES)}')
-    words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in _flag(*pair)]
+    words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in flag_words(*pair)]
     variables = [f"{key}={value}" for key, value in _environment(config).items()]
     settings = _named_card(config.get("accelerator_type"))
     return Program(role or served or model, (*variables, *_ENGINES[engine], model, *words), tuple(notes), settings)
@@ -179,7 +179,8 @@ def _named_card(name: object) -> dict[str, object]:
         return {}
 
 
-def _flag(key: object, value: object) -> tuple[str, ...]:
+def flag_words(key: object, value: object) -> tuple[str, ...]:
+    """The words of a command line that an argument of the engine is."""
     flag = "--" + str(key).replace("_", "-")
     if isinstance(value, bool):
         return (flag,) if value else (flag.replace("--", "--no-", 1),)

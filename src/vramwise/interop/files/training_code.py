@@ -12,7 +12,18 @@ from dataclasses import replace
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.files.given import Given
-from vramwise.interop.files.python_code import Call, assigned, calls_in, code_of, first, known, refuse, tree_of
+from vramwise.interop.files.inference_code import launch_of_inference
+from vramwise.interop.files.python_code import (
+    Call,
+    assigned,
+    calls_in,
+    code_of,
+    first,
+    known,
+    names_the_argument,
+    refuse,
+    tree_of,
+)
 from vramwise.interop.launch import Launch
 from vramwise.interop.launch.adapters import adapter_settings, targets_of
 from vramwise.interop.launch.launchers import Launcher
@@ -39,12 +50,17 @@ def launch_of_code(given: Given, model: str | None) -> Launch:
     fast = next((call for call in loads if call.name.partition(".")[0] in _FAST), None)
     arguments = first(calls, *_ARGUMENTS)
     if arguments is None and not (fast and first(calls, "get_peft_model")):
+        found = launch_of_inference(given, calls, fast or (loads[0] if loads else None), model, in_four_bits=bool(fast))
+        if found is not None:
+            return found
         raise refuse(
             given.path, "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
         )
     if fast is not None:
         return _unsloth(given, calls, fast, arguments, model)
-    return _transformers(given, calls, loads[0] if loads else None, arguments or Call("TrainingArguments"), model)
+    load = loads[0] if loads else None
+    quantizes = names_the_argument(tree, "quantization_config")
+    return _transformers(given, calls, load, arguments or Call("TrainingArguments"), model, quantizes=quantizes)
 
 
 def _names_a_model(call: Call) -> bool:
@@ -150,25 +166,29 @@ def _unsloths_stage(
         twice = 2 * whole_in(train, "micro_batch_size")
         return {"micro_batch_size": twice}, ["a batch holds the chosen and the rejected answer of each sample: "
                                              "micro_batch_size is twice it"]  # fmt: skip
-    if stage != "grpo":
-        return {}, []
     completion, prompt = options.number("max_completion_length"), options.number("max_prompt_length")
     found: dict[str, object] = {}
-    if completion:
+    if completion and stage == "grpo":
         found["sequence_length"] = completion + (prompt or 0)
     if not loaded.get("fast_inference"):
-        return found, ["completions are made by transformers: the cache of generation is not counted"]
+        made = "completions are made by transformers: the cache of generation is not counted"
+        return found, [made] if stage == "grpo" else []
     share = loaded.get("gpu_memory_utilization", 0.5)
     return {**found, "extra_models": ["rollout:vllm"], "rollout_gpu_memory_utilization": fraction(str(share))}, [
         "unsloth's engine shares the weights with the policy; here they are counted in both"]  # fmt: skip
 
 
-def _transformers(given: Given, calls: list[Call], load: Call | None, arguments: Call, model: str | None) -> Launch:
-    """A script around Trainer or TRL, as its options on a command line would have it."""
+def _transformers(
+    given: Given, calls: list[Call], load: Call | None, arguments: Call, model: str | None, *, quantizes: bool
+) -> Launch:
+    """A script around Trainer or TRL, as its options on a command line would have it.
+
+    `quantizes`: a configuration of bitsandbytes is handed to something; one that is only made quantizes nothing.
+    """
     options, unknown = _options(arguments, "Trainer")
     loaded, unread = known(load.named if load is not None else {})
     lora, unsaid = known(getattr(first(calls, "LoraConfig"), "named", {}))
-    bits, _ = known(getattr(first(calls, "BitsAndBytesConfig"), "named", {}))
+    bits, _ = known(getattr(first(calls, "BitsAndBytesConfig") if quantizes else None, "named", {}))
     trainers = [call for call in calls if call.last.endswith("Trainer")]
     named = next((call.named.get("model") for call in trainers if isinstance(call.named.get("model"), str)), None)
     name = _model_name(given, load if named is None else Call("", [named]), model, "pretrained_model_name_or_path")
@@ -206,6 +226,8 @@ def _transformers(given: Given, calls: list[Call], load: Call | None, arguments:
     weights = str(loaded.get("dtype", loaded.get("torch_dtype", "auto")))
     notes += set_precision(train, sharding, half_of(options, sharding, bf16=bool(stage)), weights, name)
     scenario = {"model": name, "task": "train", **launcher.table(), "train": train}
+    if not quantizes and first(calls, "BitsAndBytesConfig") is not None:
+        notes.append("a BitsAndBytesConfig is made and given to nothing (quantization_config): weights keep their bits")
     said_all = (*notes, *_notes([*unread, *unsaid, *unknown], options, {}), *launcher.said())
     own = (name for name in lora if name in _LORA_READ)
     return Launch("transformers", scenario, said_all, (*loaded, *own, *options.understood()), options.passed_over())

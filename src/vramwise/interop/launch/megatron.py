@@ -95,7 +95,7 @@ def step_of(words: Words, layers: int) -> tuple[dict[str, Any], list[str]]:
 def least_gpus(settings: Mapping[str, Any]) -> int:
     """The ranks that the layout needs."""
     sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
-    return max(prod(settings.get(key) or 1 for key in sizes), settings.get("expert_parallel_size") or 1)
+    return max(prod(int(settings.get(key) or 1) for key in sizes), int(settings.get("expert_parallel_size") or 1))
 
 
 def expands(start: Start) -> bool:

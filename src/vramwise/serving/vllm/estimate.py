@@ -290,7 +290,8 @@ def _most(phases: tuple[Phase, ...]) -> int:
 def _notes(scenario: Scenario, r: Resolved, room: Room | None) -> tuple[str, ...]:
     notes = list(version_notes("vLLM", scenario.serve.engine_version, DEFAULT_VERSION))
     if scenario.serve.max_num_batched_tokens is None and r.profile.generation == "V1":
-        notes.append("max_num_batched_tokens is the API server's default")
+        whose = "LLM" if scenario.serve.offline_inference else "the API server"
+        notes.append(f"max_num_batched_tokens is {whose}'s default")
     if scenario.gpu is None and scenario.serve.use_v1 is None and _hangs_on_the_card(r):
         notes.append(
             "no card is named: compute capability 8.0 or newer and so the V1 engine is assumed; this version takes V0 "

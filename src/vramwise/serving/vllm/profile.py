@@ -159,8 +159,10 @@ def is_old_card(capability: float | None) -> bool:
     return capability is not None and capability < 8.0
 
 
-def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_bytes: int | None) -> tuple[int, int]:
-    """V1's max_num_batched_tokens of the API server and max_num_seqs, by the card's size.
+def default_batched_tokens(
+    version: tuple[int, ...], gpu: Gpu | None, total_bytes: int | None, *, offline: bool = False
+) -> tuple[int, int]:
+    """V1's max_num_batched_tokens and max_num_seqs, by the card's size; `offline`: of `LLM`, not of the API server.
 
     Source: engine/arg_utils.py of 0.8.5, 0.11.2 and 0.14.0 to 0.33.0. An unknown card counts as one of 80 GB.
     """
@@ -170,8 +172,8 @@ def default_batched_tokens(version: tuple[int, ...], gpu: Gpu | None, total_byte
     a100 = gpu is not None and "a100" in gpu.id and version >= (0, 9)
     small_blackwell = gpu is not None and "gb10" in gpu.id and version >= (0, 33)
     if total >= LARGE_CARD_BYTES and not a100 and not small_blackwell:
-        return 8192, 1024
-    return 2048, 256
+        return 16384 if offline else 8192, 1024
+    return 8192 if offline else 2048, 256
 
 
 def largest_capture(version: tuple[int, ...], capability: float | None) -> int:

@@ -130,7 +130,7 @@ def _batch(
 ) -> tuple[int, int]:  # fmt: skip
     """max_num_batched_tokens and max_num_seqs."""
     if profile.generation == "V1":
-        tokens, seqs = default_batched_tokens(version, gpu, total)
+        tokens, seqs = default_batched_tokens(version, gpu, total, offline=given.offline_inference)
         # a default number of sequences never exceeds the tokens that were asked for
         seqs = given.max_num_seqs or min(seqs, given.max_num_batched_tokens or seqs)
         return given.max_num_batched_tokens or max(min(tokens, seqs * length), seqs), seqs
