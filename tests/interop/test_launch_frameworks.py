@@ -256,6 +256,12 @@ def test_megatron_swift(line: str, expected: dict[str, Any]) -> None:
     assert not any("unknown" in note or "left out" in note for note in check(line, expected).notes)
 
 
+def test_the_python_of_an_environment_is_python() -> None:
+    for python in ("/opt/venv/bin/python", "/opt/conda/envs/rl/bin/python3.12"):
+        check(f"{python} -m openrlhf.cli.train_dpo --pretrain {LLAMA}", {"framework": "deepspeed", "zero_stage": 2})
+        check(f"ray job submit -- {python} train.py --model_name_or_path {LLAMA}", {"framework": "transformers"})
+
+
 def test_adapters_on_experts_are_said_where_megatron_makes_them() -> None:
     line = "megatron sft --model Qwen/Qwen3-30B-A3B --tuner_type lora"
     assert any("adapters on experts" in note for note in read(line).notes)

@@ -147,7 +147,7 @@ def _start(words: Sequence[str]) -> Start | None:
         if command is not None and rest[:1] and rest[0] in command.trains:
             return Start(command.reader, None, rest, environment, rest[0], tuple(words[:index]))
         launched = launched or program in _LAUNCHERS or word.startswith(_LAUNCHER_MODULES)
-        with_python = launched or any(PYTHON.fullmatch(before) or before == "uv" for before in words[:index])
+        with_python = launched or any(_is_python(before) for before in words[:index])
         script = _script(word, rest, launched) if with_python else None
         if script is not None:
             inner = _handed_on(rest)
@@ -157,6 +157,12 @@ def _start(words: Sequence[str]) -> Start | None:
             reader = next((c.reader for c in _training_modules() if _is_of(script, c.module)), _OF_A_SCRIPT)
             return Start(reader, None, rest, environment, script, tuple(words[:index]), is_script=True)
     return None
+
+
+def _is_python(word: str) -> bool:
+    """`python3`, an environment's `/opt/venv/bin/python`, or `uv`."""
+    name = re.split(r"[\\/]", word)[-1]
+    return PYTHON.fullmatch(name) is not None or word == "uv"
 
 
 def _handed_on(words: Sequence[str]) -> Start | None:

@@ -81,7 +81,10 @@ def read(start: Start) -> Launch:
 
 
 def step_of(words: Words, layers: int) -> tuple[dict[str, Any], list[str]]:
-    """The keys that Megatron's arguments set for a model of so many layers, and notes. Raises UsageError."""
+    """The keys that Megatron's arguments set for a model of so many layers, and notes.
+
+    Raises UsageError for a value that its flag does not take, and for layers that make no such stages.
+    """
     settings: dict[str, Any] = {"framework": "megatron", **settings_of(words, MEANINGS)}
     notes: list[str] = []
     for apply in (_precision, _optimizer, _recomputation, _attention_and_loss, _sharding):
