@@ -132,6 +132,23 @@ OTHERS = {
         "ValueError: Free memory on device (38.2/79.15 GiB) on startup is less than desired GPU memory utilization "
         "(0.9, 71.24 GiB).", "vLLM", parse_bytes("71.24 GiB"),
     ),
+    "sglang pool": (
+        "[TP0] Prefill out of memory. Try to lower your batch size.\nTry to allocate 1024 tokens.\nAvailable tokens: 512",
+        "SGLang", None,
+    ),
+    "tensorrt-llm parts": (
+        "[TRT-LLM] [RANK 1] [E] Failed to initialize executor on rank 1: Executor creation failed due to insufficient "
+        "GPU memory.\n\nThe following component could not be created: KV cache\nTotal GPU memory (GiB): 140.06\nFree GPU "
+        "memory before component creation attempt (GiB): 108.86\n\nPreviously created components and free GPU memory "
+        "before/after creation (GiB):\nModel: 139.55 / 110.70\nSampler: 110.70 / 110.70", "TensorRT-LLM", None,
+    ),
+    "cudaMallocAsync": (
+        "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n"
+        "Currently allocated     : 11.05 GiB\nRequested               : 108.00 MiB\n"
+        "Device limit            : 12.00 GiB\nFree (according to CUDA): 0 bytes\n"
+        "PyTorch limit (set by user-supplied memory fraction)\n                        : 17179869184.00 GiB",
+        "torch", parse_bytes("108 MiB"),
+    ),
     "vllm old": ("ValueError: No available memory for the cache blocks. Try increasing it.", "vLLM", None),
     "numpy": (
         "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 29.8 GiB for an array with shape (4000000000,) "
@@ -197,6 +214,35 @@ def test_reserved_and_unused_memory_is_fragmentation():
     assert found.cause.startswith("fragmentation: 4.11 GiB is reserved and unused")
     assert "expandable_segments:True" in found.changes[0].what
     assert found.fragmentation == parse_bytes("4.11 GiB")
+
+
+def test_what_tensorrt_llm_made_before_is_what_holds_the_card():
+    (found,) = diagnose_text(OTHERS["tensorrt-llm parts"][0])
+    assert found.cause == "no room was left to make this part: KV cache"
+    assert (found.total, found.free) == (parse_bytes("140.06 GiB"), parse_bytes("108.86 GiB"))
+    assert found.holdings == (("model", parse_bytes("139.55 GiB") - parse_bytes("110.70 GiB")),)
+
+
+def test_cudas_own_pool_says_what_the_allocator_would():
+    (found,) = diagnose_text(OTHERS["cudaMallocAsync"][0])
+    assert (found.device, found.total, found.free) == ("GPU 0", parse_bytes("12 GiB"), 0)
+    assert found.allocated == parse_bytes("11.05 GiB")
+    assert found.limit is None
+
+
+def test_ranks_that_share_a_card_are_the_cause_before_fragmentation():
+    """github.com/Lightricks/LTX-2/issues/57: four processes started on a machine with two cards."""
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 79.10 "
+        "GiB of which 15.19 MiB is free. Process 16746 has 20.84 GiB memory in use. Process 16747 has 20.33 GiB memory "
+        "in use. Process 16748 has 18.94 GiB memory in use. Process 16749 has 18.94 GiB memory in use. Of the allocated "
+        "memory 19.60 GiB is allocated by PyTorch, and 225.59 MiB is reserved by PyTorch but unallocated."
+    )
+    (found,) = diagnose_text(text)
+    assert found.cause.startswith("4 processes of about the same size hold 79.05 GiB of this one card")
+    assert "CUDA_VISIBLE_DEVICES" in found.changes[0].what
+    (alone,) = diagnose_text(text.replace("20.33", "0.33").replace("18.94", "0.20"))
+    assert alone.cause.startswith("fragmentation")
 
 
 def test_another_process_is_named():

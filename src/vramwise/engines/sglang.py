@@ -45,6 +45,18 @@ RECORD = Engine(
         )
     ),
     shortages=(
+        # managers/schedule_batch.py prepare_for_extend, check_decode_mem: the pool of tokens, not the card, is full
+        Shortage(
+            sign=r"(?:Prefill|Decode) out of memory\. Try to lower your batch size",
+            cause="the KV cache has no free token slots left for the requests that run: the pool is full, not the card",
+            changes=(
+                ("fewer requests at once (--max-running-requests), or shorter ones", "fewer requests at once"),
+                (
+                    "a higher --mem-fraction-static, or --kv-cache-dtype fp8_e4m3: a larger pool",
+                    "less room for activations, or some quality",
+                ),
+            ),
+        ),
         # model_executor/pool_configurator.py: free after loading − (1 − mem_fraction_static) × free before it
         Shortage(
             cause="weights fill the share that SGLang may take (mem_fraction_static of what was free before loading): "

@@ -22,6 +22,17 @@ RECORD = Engine(
     command_line=CommandLine(programs=("trtllm-serve",), example="trtllm-serve"),
     shortages=(
         Shortage(
+            sign=r"The following component could not be created: ([A-Za-z][A-Za-z ]{1,40}?)(?= Total GPU|$)",
+            cause="no room was left to make this part: \\1",
+            changes=(
+                ("a lower --max_batch_size, --max_num_tokens or --max_seq_len", "fewer requests at once"),
+                (
+                    "a lower --kv_cache_free_gpu_memory_fraction, or more cards (--tp_size)",
+                    "a smaller KV cache, or more cards",
+                ),
+            ),
+        ),
+        Shortage(
             cause="TensorRT-LLM asked CUDA for weights, workspace or KV cache, and the card is full",
             changes=(
                 ("a lower --max_batch_size, --max_num_tokens or --max_seq_len", "fewer requests at once"),

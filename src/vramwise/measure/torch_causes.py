@@ -6,6 +6,7 @@
 | reserved + asked is beyond a limit below the card's size | the limit (`set_per_process_memory_fraction`) |
 | less was asked for than was free | the driver refused: another process at that moment, or a limit of another kind |
 | the optimizer makes its states (its first step) | optimizer states: one tensor of many to come |
+| two or more other processes hold about as much as this one | ranks that share a card |
 | reserved − allocated is at least what was asked for | fragmentation |
 | memory of other processes is at least what was lacking | another process |
 | reserved − allocated together with what is free is | fragmentation: expandable segments join the two |
@@ -25,6 +26,7 @@ from vramwise.units import GIB, MIB, format_bytes
 _LARGEST_CONTEXT: Final = 2389 * MIB
 """hardware/calibration.csv context_per_sm_eager, highest row (18.1 MiB), on 132 multiprocessors: what a process takes
 of the card beside torch's allocator at most. What is held beyond it is held by others."""
+_RANKS: Final = 3  # two of a size may be chance
 _ROUNDING: Final = GIB // 100  # sizes are printed with two decimals
 _REFUSED: Final = (
     Change("see what else takes the card when it starts (nvidia-smi -l 1, rocm-smi), and end it", None, "none"),
@@ -54,6 +56,8 @@ def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[s
         )
     if first_step:
         return f"the optimizer makes its states in its first step: one tensor of many to come ({kind.name})", []
+    if (shared := _shared_card(message)) is not None:
+        return shared
     if tried is not None and spare is not None and spare >= tried:
         return _fragmentation(message, spare, f"in pieces smaller than {_size(tried)}", kind)
     if (other := _other_processes(message)) is not None:
@@ -92,6 +96,23 @@ def _limit_reached(message: OomMessage) -> int | None:
         return None
     known = message.reserved is not None and message.tried is not None
     return limit if not known or (message.reserved or 0) + (message.tried or 0) + _ROUNDING >= limit else None
+
+
+def _shared_card(message: OomMessage) -> tuple[str, list[Change]] | None:
+    """Ranks of one job on one card, where torch named them: processes of about this one's size, its own among them.
+
+    Their sizes have a CUDA context each, which torch does not count as reserved.
+    """
+    own = message.process or message.reserved
+    if not own:
+        return None
+    like = [size for _, size in message.others if abs(size - own) <= own // 10 + _LARGEST_CONTEXT]
+    count, held = len(like) + (message.process is not None), sum(like) + (message.process or 0)
+    if count < _RANKS or own < _LARGEST_CONTEXT or held < (message.total or 0) // 2:
+        return None
+    cause = f"{count} processes of about the same size hold {_size(held)} of this one card: ranks of one job share it"
+    what = "a card for each rank (CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)), or fewer processes"
+    return cause, [Change(what, held - held // count, "none")]
 
 
 def _other_processes(message: OomMessage) -> tuple[str, list[Change]] | None:

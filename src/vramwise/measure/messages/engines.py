@@ -6,7 +6,9 @@
 | | ggml_vulkan: Device memory allocation of size B failed. |
 | vLLM | S GiB KV cache is needed; Free memory on device (F/T GiB); No available memory for the cache blocks |
 | SGLang | Not enough memory. Please try to increase --mem-fraction-static |
+| | Prefill out of memory. Try to lower your batch size. Try to allocate N tokens. Available tokens: M |
 | TensorRT-LLM | CUDA runtime error in ::cudaMallocAsync(…): out of memory |
+| | Executor creation failed due to insufficient GPU memory. The following component could not be created: KV cache |
 | ollama | model requires more system memory (A GiB) than is available (F GiB) |
 | MLX | [metal::malloc] Attempting to allocate N bytes … maximum allowed buffer size of M bytes |
 """
@@ -81,7 +83,28 @@ def _sglang(reading: Reading) -> OomMessage:
 
 
 def _tensorrt_llm(reading: Reading) -> OomMessage:
-    return OomMessage("TensorRT-LLM", "", reading.position, text=reading.after(300))
+    """Its list of components has the free memory before and after each (_torch/pyexecutor/py_executor_creator.py)."""
+    text = reading.after(900)
+    made = re.findall(rf"(\w[\w ]{{1,40}}?)(?: \([^)]{{1,80}}\))?: {_NUMBER} / {_NUMBER}", text)
+    held = tuple(
+        (name.lower(), bytes_of(before, "GiB") - bytes_of(after, "GiB"))
+        for name, before, after in made
+        if float(before) > float(after)
+    )
+    return OomMessage(
+        "TensorRT-LLM",
+        "",
+        reading.position,
+        total=_gib(r"Total GPU memory \(GiB\): ", text),
+        free=_gib(r"creation attempt \(GiB\): ", text),
+        held=held,
+        text=text,
+    )
+
+
+def _gib(before: str, text: str) -> int | None:
+    found = re.search(before + _NUMBER, text)
+    return bytes_of(found[1], "GiB") if found else None
 
 
 def _ollama(reading: Reading) -> OomMessage:
@@ -163,14 +186,16 @@ WORDINGS: Final = (
     ),
     Wording(
         "sglang",
-        ("Not enough memory. Please try to increase",),
-        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        ("Not enough memory. Please try to increase", " out of memory. Try to lower your batch size"),
+        r"Not enough memory\. Please try to increase --mem-fraction-static"
+        r"|(?:Prefill|Decode) out of memory\. Try to lower your batch size",
         _sglang,
     ),
     Wording(
         "tensorrt_llm",
-        ("CUDA runtime error in ",),
-        r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory",
+        ("CUDA runtime error in ", "Executor creation failed due to insufficient GPU memory"),
+        r"CUDA runtime error in (?:::)?cuda\w{1,40}\([^\n]{0,200}?\): out of memory"
+        r"|Executor creation failed due to insufficient GPU memory",
         _tensorrt_llm,
     ),
     Wording("ollama", ("model requires more system memory",), r"model requires more system memory \(", _ollama),

@@ -8,8 +8,9 @@
 | XPU, NPU | the same without processes |
 | MPS | MPS backend out of memory (MPS allocated: X, other allocations: O, max allowed: L). Tried to allocate A |
 | CPU | you tried to allocate N bytes |
+| cudaMallocAsync | Allocation on device N would exceed allowed memory. (out of memory) Currently allocated : X Requested : A Device limit : T Free (according to CUDA): F PyTorch limit (…): L |
 
-c10/cuda/CUDACachingAllocator.cpp, c10/xpu/XPUCachingAllocator.cpp, c10/core/impl/alloc_cpu.cpp,
+c10/cuda/CUDACachingAllocator.cpp, c10/cuda/CUDAMallocAsyncAllocator.cpp, c10/xpu/XPUCachingAllocator.cpp, c10/core/impl/alloc_cpu.cpp,
 aten/src/ATen/mps/MPSAllocator.mm. Sizes are printed with two decimals and binary units.
 """  # noqa: E501
 
@@ -120,6 +121,25 @@ def _mps(flat: str, position: int) -> OomMessage:
     )
 
 
+def _malloc_async(reading: Reading) -> OomMessage:
+    """CUDA's own pool (PYTORCH_ALLOC_CONF=backend:cudaMallocAsync), whose message tells of no reserved memory."""
+    text = reading.after(900)
+    total = size_found(r"Device limit *: " + SIZE, text)
+    allowed = size_found(r"memory fraction\) *: " + SIZE, text)
+    card = re.search(r"on device ([0-9]{1,4})", text)
+    return OomMessage(
+        "torch",
+        f"GPU {card[1]}" if card else "GPU",
+        reading.position,
+        size_found(r"Requested *: " + SIZE, text),
+        total,
+        size_found(r"Free \(according to CUDA\) *: " + SIZE, text),
+        size_found(r"Currently allocated *: " + SIZE, text),
+        allowed=allowed if allowed and total and allowed < total else None,
+        text=text,
+    )
+
+
 def _cpu(reading: Reading) -> OomMessage:
     flat = reading.after(300)
     tried = size_found(r"tried to allocate " + SIZE, flat)
@@ -147,6 +167,12 @@ WORDINGS: Final = (
         (" out of memory", "Tried to allocate "),
         r"(?:CUDA|HIP|XPU|MPS backend|NPU|MUSA|MLU) out of memory(?! occurred when)\W|Tried to allocate (?=[0-9])",
         _device,
+    ),
+    Wording(
+        "torch_malloc_async",
+        ("would exceed allowed memory",),
+        r"Allocation on device (?:[0-9]{1,4} )?would exceed allowed memory",
+        _malloc_async,
     ),
     Wording("torch_cpu", ("you tried to allocate ",), r"you tried to allocate [0-9]{1,20} bytes", _cpu),
 )
