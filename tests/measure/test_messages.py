@@ -133,14 +133,15 @@ OTHERS = {
         "(0.9, 71.24 GiB).", "vLLM", parse_bytes("71.24 GiB"),
     ),
     "sglang pool": (
-        "[TP0] Prefill out of memory. Try to lower your batch size.\nTry to allocate 1024 tokens.\nAvailable tokens: 512",
+        "[TP0] Prefill out of memory. Try to lower your batch size.\nTry to allocate 1024 tokens.\n"
+        "Available tokens: 512",
         "SGLang", None,
     ),
     "tensorrt-llm parts": (
         "[TRT-LLM] [RANK 1] [E] Failed to initialize executor on rank 1: Executor creation failed due to insufficient "
-        "GPU memory.\n\nThe following component could not be created: KV cache\nTotal GPU memory (GiB): 140.06\nFree GPU "
-        "memory before component creation attempt (GiB): 108.86\n\nPreviously created components and free GPU memory "
-        "before/after creation (GiB):\nModel: 139.55 / 110.70\nSampler: 110.70 / 110.70", "TensorRT-LLM", None,
+        "GPU memory.\n\nThe following component could not be created: KV cache\nTotal GPU memory (GiB): 140.06\nFree "
+        "GPU memory before component creation attempt (GiB): 108.86\n\nPreviously created components and free GPU "
+        "memory before/after creation (GiB):\nModel: 139.55 / 110.70\nSampler: 110.70 / 110.70", "TensorRT-LLM", None,
     ),
     "cudaMallocAsync": (
         "torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n"
@@ -234,9 +235,9 @@ def test_ranks_that_share_a_card_are_the_cause_before_fragmentation():
     """github.com/Lightricks/LTX-2/issues/57: four processes started on a machine with two cards."""
     text = (
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has a total capacity of 79.10 "
-        "GiB of which 15.19 MiB is free. Process 16746 has 20.84 GiB memory in use. Process 16747 has 20.33 GiB memory "
-        "in use. Process 16748 has 18.94 GiB memory in use. Process 16749 has 18.94 GiB memory in use. Of the allocated "
-        "memory 19.60 GiB is allocated by PyTorch, and 225.59 MiB is reserved by PyTorch but unallocated."
+        "GiB of which 15.19 MiB is free. Process 16746 has 20.84 GiB memory in use. Process 16747 has 20.33 GiB "
+        "memory in use. Process 16748 has 18.94 GiB memory in use. Process 16749 has 18.94 GiB memory in use. Of the "
+        "allocated memory 19.60 GiB is allocated by PyTorch, and 225.59 MiB is reserved by PyTorch but unallocated."
     )
     (found,) = diagnose_text(text)
     assert found.cause.startswith("4 processes of about the same size hold 79.05 GiB of this one card")
