@@ -262,6 +262,38 @@ def test_the_python_of_an_environment_is_python() -> None:
         check(f"ray job submit -- {python} train.py --model_name_or_path {LLAMA}", {"framework": "transformers"})
 
 
+SLIME = (
+    "ray job submit -- python3 train.py --actor-num-nodes 2 --actor-num-gpus-per-node 8 --hf-checkpoint /root/Qwen3-4B"
+    " --swiglu --num-layers 36 --hidden-size 2560 --vocab-size 151936 --rollout-batch-size 32 --n-samples-per-prompt 8"
+    " --rollout-max-response-len 8192 --global-batch-size 256 --tensor-model-parallel-size 2 --sequence-parallel"
+    " --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (
+            "--colocate --use-dynamic-batch-size --max-tokens-per-gpu 9216 --context-parallel-size 2"
+            " --sglang-mem-fraction-static 0.7",
+            {"framework": "megatron", "model": "Qwen3-4B", "num_gpus": 16, "gpus_per_node": 8, "micro_batch_size": 1,
+             "sequence_length": 18432, "tensor_parallel_size": 2, "context_parallel_size": 2, "checkpointing": "full",
+             "precision": "bf16-master", "distributed_optimizer": True, "extra_models": ["rollout:sglang"],
+             "rollout_gpu_memory_utilization": 0.7, "rollout_sleep": True},
+        ),
+        (
+            "--use-kl-loss --rollout-max-prompt-len 1024 --micro-batch-size 2 --optimizer-cpu-offload",
+            {"sequence_length": 9216, "micro_batch_size": 2, "extra_models": None, "offload_optimizer": "cpu",
+             "gradient_accumulation_steps": 16},
+        ),
+    ],
+)  # fmt: skip
+def test_slime(flags: str, expected: dict[str, Any]) -> None:
+    notes = check(f"{SLIME} {flags}", expected).notes
+    assert not any("unknown" in note or "left out" in note for note in notes)
+    assert any("the logits in fp32 once more" in note for note in notes)
+
+
 def test_adapters_on_experts_are_said_where_megatron_makes_them() -> None:
     line = "megatron sft --model Qwen/Qwen3-30B-A3B --tuner_type lora"
     assert any("adapters on experts" in note for note in read(line).notes)
@@ -382,7 +414,9 @@ def test_litgpts_configuration(tmp_path: Path) -> None:
         read("litgpt finetune_lora google/gemma-2b --precision 8-true")
 
 
-@pytest.mark.parametrize("program", ["llamafactory", "axolotl", "swift", "megatron-swift", "torchtune", "litgpt"])
+@pytest.mark.parametrize(
+    "program", ["llamafactory", "axolotl", "swift", "megatron-swift", "slime", "torchtune", "litgpt"]
+)
 def test_every_option_sets_a_key_of_the_scenario(program: str) -> None:
     for name, option in options_of(program).items():
         assert option.key in ("", READ_IN_CODE) or option.key in KINDS[TrainSettings], name

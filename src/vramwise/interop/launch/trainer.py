@@ -26,6 +26,7 @@ _MODEL_NAMES = (
     "model", "sft_model_path",
 )  # fmt: skip
 
+_OF_SLIME = frozenset({"--hf-checkpoint", "--rollout-batch-size"})
 _TRL = "trl 1.16"
 _OF_LLAMAFACTORY = ("--finetuning_type", "--finetuning-type")
 _BY_KEY = (("finetuning_type", "llamafactory"), ("actor_rollout_ref", "verl"), ("policy", "nemo_rl"))
@@ -80,6 +81,8 @@ def _reader_of_another(start: Start) -> str | None:
         return "llamafactory"
     if any(word.lstrip("+").startswith("actor_rollout_ref.") for word in start.words):
         return "verl"
+    if {word.partition("=")[0] for word in start.words} >= _OF_SLIME:
+        return "slime"
     for word in start.words:
         path = word.rpartition("=")[2]
         if path.endswith((".yaml", ".yml", ".json")) and isfile(path):
