@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import pytest
 
@@ -349,3 +350,40 @@ def test_a_mix_of_its_makers_own_names_the_nearest_type(words: str, mix: str, ne
     assert launch.scenario["serve"]["gguf_quant"] == "custom"  # type: ignore[index]
     [said] = [note for note in launch.notes if note.startswith(mix)]
     assert f"--gguf-quant {near}" in said
+
+
+def test_llama_bench_has_a_context_for_its_longest_test() -> None:
+    """llama.cpp tools/llama-bench/llama-bench.cpp: prompt, generated tokens and depth of each test, one sequence."""
+
+    def serve(flags: str) -> dict[str, Any]:
+        found = read_command(f"llama-bench -m Qwen2.5-7B-Instruct-Q4_K_M.gguf {flags}".split()).scenario["serve"]
+        assert isinstance(found, dict)
+        return found
+
+    assert serve("")["n_ctx"] == 512
+    assert serve("-p 0 -n 128")["n_ctx"] == 128
+    assert serve("-p 512,2048 -d 0-8192+4096 -pg 1024,2048")["n_ctx"] == 3072 + 8192
+    asked = serve("-fa 1 -ngl 20,99 -ub 128-512*2 -nkvo 0 -mmp 0 -r 3 -ctk q8_0")
+    assert (asked["flash_attn"], asked["n_gpu_layers"], asked["n_ubatch"]) == (True, 99, 512)
+    assert asked["cache_type_k"] == "q8_0"
+    assert "no_kv_offload" not in asked
+    with pytest.raises(UsageError, match="-p: expected numbers"):
+        serve("-p many")
+
+
+def test_llama_cpp_pythons_server_has_its_own_defaults() -> None:
+    line = "python -m llama_cpp.server --model /models/Qwen3-8B-Q4_K_M.gguf --n_gpu_layers -1 --flash_attn true"
+    serve = read_command(line.split()).scenario["serve"]
+    assert isinstance(serve, dict)
+    assert (serve["n_ctx"], serve["n_batch"], serve["flash_attn"]) == (2048, 512, True)
+    assert "n_gpu_layers" not in serve
+
+
+def test_vllms_benchmarks_are_its_class_or_start_nothing() -> None:
+    for kind in ("throughput", "latency"):
+        launch = read_command(["vllm", "bench", kind, "--model", "Qwen/Qwen3-8B", "--input-len", "512"])
+        assert launch.scenario["serve"] == {"engine": "vllm", "offline_inference": True}
+    served = read_command(["vllm", "bench", "throughput", "--model", "Qwen/Qwen3-8B", "--async-engine"])
+    assert served.scenario["serve"] == {"engine": "vllm"}
+    with pytest.raises(UsageError, match="vllm bench serve: it starts no engine"):
+        read_command(["vllm", "bench", "serve", "--model", "Qwen/Qwen3-8B"])

@@ -72,6 +72,27 @@ def test_engine_arguments_and_sglangs_engine(tmp_path: Path) -> None:
     assert launch.scenario["serve"] == {"engine": "sglang", "tensor_parallel_size": 2, "mem_fraction_static": 0.7}
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (
+            'Llama(model_path="./Qwen3-8B-Q4_K_M.gguf", n_gpu_layers=-1, n_ctx=16384, type_k=8, flash_attn=True)',
+            {"n_ctx": 16384, "cache_type_k": "q8_0", "flash_attn": True, "gguf_quant": "Q4_K_M", "n_batch": 512},
+        ),
+        (
+            'Llama.from_pretrained(repo_id="Qwen/Qwen2.5-7B-Instruct-GGUF", filename="*q8_0.gguf", offload_kqv=False)',
+            {"n_ctx": 512, "n_gpu_layers": 0, "flash_attn": False, "gguf_quant": "Q8_0", "no_kv_offload": True},
+        ),
+    ],
+)
+def test_llama_cpps_python_class(tmp_path: Path, call: str, expected: dict[str, Any]) -> None:
+    """llama-cpp-python 0.3.36 llama.py: 512 tokens, nothing on the GPU and no flash attention unless asked."""
+    launch = read(tmp_path, f"from llama_cpp import Llama\nllm = {call}\n")
+    serve: Any = launch.scenario["serve"]
+    assert launch.engine == "llama.cpp"
+    assert {key: serve.get(key) for key in expected} == expected
+
+
 def test_an_engine_whose_model_a_run_would_tell_needs_its_name(tmp_path: Path) -> None:
     text = "from vllm import LLM\nllm = LLM(model=args.model, max_model_len=2048)\n"
     with pytest.raises(UsageError, match="names no model"):

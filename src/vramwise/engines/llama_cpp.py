@@ -54,6 +54,7 @@ RECORD = Engine(
             "main",
         ),
         example="llama-server",
+        modules=("llama_cpp.server",),  # llama-cpp-python
         image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?",
         server=("llama-server",),
     ),

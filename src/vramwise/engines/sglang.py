@@ -28,7 +28,12 @@ RECORD = Engine(
     command_line=CommandLine(
         programs=("sglang",),
         example="python -m sglang.launch_server",
-        modules=("sglang.launch_server", "sglang.srt.entrypoints.http_server"),
+        modules=(
+            "sglang.launch_server",
+            "sglang.srt.entrypoints.http_server",
+            "sglang.bench_offline_throughput",  # these two take the server's flags beside their own
+            "sglang.bench_one_batch",
+        ),
         image=r"lmsysorg/sglang(?::v?([0-9]+(?:\.[0-9]+)*))?",
         shortens_flags=True,
         subcommands=True,

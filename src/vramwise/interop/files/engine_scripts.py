@@ -1,4 +1,5 @@
-"""Scripts and notebooks that run an engine themselves: vLLM's `LLM` and engine arguments, SGLang's `Engine`.
+"""Scripts and notebooks that run an engine themselves: vLLM's `LLM` and engine arguments, SGLang's `Engine`,
+llama-cpp-python's `Llama`.
 
 Read in vLLM 0.10 to 0.33 entrypoints/llm.py (LLM: usage context LLM_CLASS, whose batches of tokens are larger),
 engine/arg_utils.py, and SGLang 0.5.23 srt/entrypoints/engine.py: their arguments are the servers' flags by another
@@ -14,6 +15,7 @@ from vramwise.interop.files.given import Given
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program
 from vramwise.interop.files.python_code import Call, assigned, calls_in, code_of, tree_of
 from vramwise.interop.files.ray import flag_words, plain_table
+from vramwise.interop.launch.llama_cpp_python import command_of
 
 _OFFLINE = ("LLM",)
 _SERVING = ("EngineArgs", "AsyncEngineArgs")
@@ -30,6 +32,7 @@ def is_engine_script(given: Given) -> bool:
     runs = ("vllm" in text and any(f"{name}(" in text for name in (*_OFFLINE, *_SERVING))) or (
         "sglang" in text and any(f"{name}(" in text for name in _SGLANG)
     )
+    runs = runs or ("llama_cpp" in text and "Llama" in text)
     return runs and not any(word in text for word in _TRAINING)
 
 
@@ -46,6 +49,9 @@ def engine_script_programs(given: Given) -> list[Program]:
 def _engines(calls: list[Call]) -> Iterator[tuple[Call, str]]:
     for call in calls:
         owner = call.name.partition(".")[0]
+        if call.name.removeprefix("llama_cpp.") in ("Llama", "Llama.from_pretrained"):
+            yield call, "llama.cpp"
+            continue
         if owner != call.last and owner not in _NAMED_SO:
             continue
         if call.last in (*_OFFLINE, *_SERVING):
@@ -58,6 +64,10 @@ def _program(call: Call, engine: str) -> Program:
     key = "model_path" if engine == "sglang" else "model"
     unknown: list[str] = []
     table = plain_table(call.named, "", unknown)
+    if engine == "llama.cpp":
+        names = ("repo_id", "filename") if call.last == "from_pretrained" else ("model_path",)
+        table |= {name: value for name, value in zip(names, call.positional, strict=False) if isinstance(value, str)}
+        return Program("", tuple(command_of(table)), _left(unknown))
     named = table.pop(key, None) or (call.positional[0] if call.positional else None)
     model = (named,) if isinstance(named, str) else ()
     drafts = {name.removeprefix("spec_"): table.pop(name) for name in _SPELLED if name in table}
@@ -65,11 +75,14 @@ def _program(call: Call, engine: str) -> Program:
         tokens = drafts.pop("tokens", None)
         table["speculative_config"] = {**drafts, **({"num_speculative_tokens": tokens} if tokens else {})}
     words = [word for pair in table.items() for word in flag_words(*pair)]
-    unread = [name for name in unknown if name != key]
-    notes = [f"only a run would tell, left out: {', '.join(clipped(one, 40) for one in unread[:_LISTED])}"]
     if engine == "sglang":
         start: tuple[str, ...] = ("sglang", "serve", *(("--model-path", *model) if model else ()))
     else:
         start = ("vllm", "serve", *model)
     serve = {"offline_inference": True} if call.last in _OFFLINE else {}
-    return Program("".join(model), (*start, *words), tuple(notes) if unread else (), serve=serve)
+    return Program("".join(model), (*start, *words), _left([name for name in unknown if name != key]), serve=serve)
+
+
+def _left(unread: list[str]) -> tuple[str, ...]:
+    named = ", ".join(clipped(one, 40) for one in unread[:_LISTED])
+    return (f"only a run would tell, left out: {named}",) if unread else ()

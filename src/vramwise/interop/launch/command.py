@@ -138,7 +138,7 @@ def _start(words: Sequence[str]) -> Start | None:
             return Start(image[1], image[0].group(1), _after_subcommand(_inside(rest)), environment, image=word)
         program = re.split(r"[\\/]", word)[-1].removesuffix(".exe")
         if PYTHON.fullmatch(program) and rest[:1] == ("-m",) and rest[1:2] and rest[1] in _MODULES:
-            return Start(_MODULES[rest[1]], None, rest[2:], environment)
+            return Start(_MODULES[rest[1]], None, rest[2:], environment, rest[1])
         if program in _PROGRAMS and not (program in _WORDS_TOO and "/" not in word) and not _is_value(words, index):
             return Start(_PROGRAMS[program], None, _after_subcommand(rest), environment, program, tuple(words[:index]))
         command = _training_programs().get(program)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from vramwise.errors import clipped
 from vramwise.files import is_there
@@ -18,6 +19,9 @@ from vramwise.interop.launch.command import (
 )
 from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.gguf_names import mix_named, model_of_file, model_of_repository
+from vramwise.interop.launch.llama_bench import as_server
+from vramwise.interop.launch.llama_cpp_python import MODULE
+from vramwise.interop.launch.llama_cpp_python import as_server as python_server
 from vramwise.interop.launch.llama_cpp_variables import words_of_variable
 from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
 from vramwise.sources.quantized_names import nearest_type
@@ -94,6 +98,12 @@ _MOST_LAYERS = 100_000
 
 def read(start: Start) -> Launch:
     """The scenario of a llama.cpp command line."""
+    if start.program == "llama-bench":
+        served, said = as_server(start)
+        launch = read(served)
+        return replace(launch, notes=(said, *launch.notes))
+    if start.program == MODULE:
+        return read(python_server(start))
     words = words_for("llama.cpp", start, words_of_variable)
     settings: dict[str, object] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:

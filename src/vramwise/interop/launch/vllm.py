@@ -78,6 +78,7 @@ _READ_APART = frozenset({
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
     "--calculate-kv-scales", "--config", _LEVEL, *CAPTURED,
 })  # fmt: skip
+_BENCHMARKS = ("throughput", "latency")
 _DEFAULT_LORA_RANK = 16
 
 
@@ -85,6 +86,7 @@ def read(start: Start) -> Launch:
     """The scenario of a vLLM command line."""
     words = words_for("vllm", replace(start, words=_spelled(start.words)))
     settings: dict[str, object] = {"engine": "vllm", **settings_of(words, MEANINGS)}
+    _benchmark(words, settings)
     if start.version:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":
@@ -129,6 +131,20 @@ def _counts(limits: Mapping[str, object]) -> dict[str, object]:
 
 _DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "custom_class")
 _COUNTS_ITSELF = frozenset({"suffix", "dspark"})
+
+
+def _benchmark(words: Words, settings: dict[str, object]) -> None:
+    """`vllm bench throughput` and `latency` run `LLM`, the first by --async-engine a server's engine; `serve` asks one
+    that runs already (0.33 benchmarks/throughput.py, latency.py, serve.py). Raises UsageError."""
+    if words.loose[:1] != ["bench"]:
+        return
+    kind = words.loose[1] if len(words.loose) > 1 else ""
+    if kind not in _BENCHMARKS:
+        raise UsageError(f"vllm bench {clipped(kind)}: it starts no engine, or none that is described: expected "
+                         f"{' or '.join(_BENCHMARKS)}, or the command of the server that it asks")  # fmt: skip
+    del words.loose[:2]
+    if "--async-engine" not in (*words.given, *words.unknown):
+        settings["offline_inference"] = True
 
 
 def _quantization(words: Words, settings: dict[str, object], notes: list[str]) -> None:
