@@ -14,7 +14,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.flags import Words, flags_of
-from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.launchers import by_environment, launcher_of
 from vramwise.interop.launch.megatron import (
     MEANINGS,
     READ_APART,
@@ -25,7 +25,7 @@ from vramwise.interop.launch.megatron import (
 )
 from vramwise.interop.launch.model_facts import config_of, loaded_dtype
 from vramwise.interop.launch.options import Options
-from vramwise.interop.launch.swift import completions_and_models
+from vramwise.interop.launch.swift import completions_and_models, options_of
 from vramwise.interop.launch.values import fraction, switch, whole, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
@@ -47,14 +47,7 @@ _TUNERS = ("full", "lora", "lora_llm")
 
 def read(start: Start) -> Launch:
     """The scenario of a Megatron-SWIFT command. Raises UsageError or SourceError for what cannot be read."""
-    options = Options(("megatron-swift", "swift", "trainer"), "Megatron-SWIFT")
-    options.read_words(start.words if start.is_script else start.words[1:])
-    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
-        options.loose.remove(file)
-        options.read_table(file_table(file))
-    named = options.first("config")
-    if named:
-        options.read_table(file_table(named))
+    options = options_of(start, ("megatron-swift", "swift", "trainer"), "Megatron-SWIFT")
     model = _model(options)
     words = _megatrons(options, model)
     settings, notes = step_of(words, _layers(model))

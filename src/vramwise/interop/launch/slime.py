@@ -90,6 +90,8 @@ def _beside(options: Options, start: Start) -> Beside:
         found.notes.append("the rollout engines have GPUs of their own, which are not counted here")
     if options.is_on("use_kl_loss") or (options.first("kl_coef") or "0") not in ("0", "0.0", "0.00"):
         found.notes.append("reference: its weights are on the host while the policy trains")
+    if options.first("advantage_estimator") == "ppo":
+        found.notes.append("the critic, which trains on cards of its own or in turns with the policy, is not counted")
     return found
 
 

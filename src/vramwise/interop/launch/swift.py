@@ -38,14 +38,7 @@ _OF_MEGATRON = frozenset({
 
 def read(start: Start) -> Launch:
     """The scenario of an ms-swift command. Raises UsageError or SourceError for what cannot be read."""
-    options = Options(("swift", "trainer"), "ms-swift")
-    options.read_words(start.words if start.is_script else start.words[1:])
-    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
-        options.loose.remove(file)
-        options.read_table(file_table(file))
-    named = options.first("config")
-    if named:
-        options.read_table(file_table(named))
+    options = options_of(start, ("swift", "trainer"), "ms-swift")
     if _is_megatrons(options, start):
         from vramwise.interop.launch import megatron_swift  # which reads with what stands here
 
@@ -74,6 +67,19 @@ def read(start: Start) -> Launch:
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
     return launched("ms-swift", scenario, told, options)
+
+
+def options_of(start: Start, programs: tuple[str, ...], title: str) -> Options:
+    """What a command line of ms-swift and the configuration files that it names say. Raises UsageError, SourceError."""
+    options = Options(programs, title)
+    options.read_words(start.words if start.is_script else start.words[1:])
+    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
+        options.loose.remove(file)
+        options.read_table(file_table(file))
+    named = options.first("config")
+    if named:
+        options.read_table(file_table(named))
+    return options
 
 
 def _is_megatrons(options: Options, start: Start) -> bool:
