@@ -256,6 +256,13 @@ def test_megatron_swift(line: str, expected: dict[str, Any]) -> None:
     assert not any("unknown" in note or "left out" in note for note in check(line, expected).notes)
 
 
+def test_ranks_that_a_layout_needs_where_nothing_says_how_many_run() -> None:
+    """modelscope/ms-swift@3602360a examples/megatron/moe/qwen3_moe.sh: two stages of eight ranks of experts."""
+    line = "megatron sft --model Qwen/Qwen3-30B-A3B --pipeline_model_parallel_size 2 --expert_model_parallel_size 8"
+    check(line, {"num_gpus": 16, "expert_tensor_parallel_size": 1})
+    check(f"{line} --tensor_model_parallel_size 4", {"num_gpus": 16, "tensor_parallel_size": 4})
+
+
 def test_the_python_of_an_environment_is_python() -> None:
     for python in ("/opt/venv/bin/python", "/opt/conda/envs/rl/bin/python3.12"):
         check(f"{python} -m openrlhf.cli.train_dpo --pretrain {LLAMA}", {"framework": "deepspeed", "zero_stage": 2})

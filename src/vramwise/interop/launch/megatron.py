@@ -7,7 +7,7 @@ that the layout needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import lcm, prod
 from typing import Any
 
 from vramwise.errors import UsageError, clipped
@@ -96,9 +96,12 @@ def step_of(words: Words, layers: int) -> tuple[dict[str, Any], list[str]]:
 
 
 def least_gpus(settings: Mapping[str, Any]) -> int:
-    """The ranks that the layout needs."""
-    sizes = ("tensor_parallel_size", "pipeline_parallel_size", "context_parallel_size")
-    return max(prod(int(settings.get(key) or 1) for key in sizes), int(settings.get("expert_parallel_size") or 1))
+    """The ranks that the layout needs: each pipeline stage divides by its cut of attention and by that of experts."""
+    tensor, pipeline, context, expert, inside = (
+        int(settings.get(f"{name}_parallel_size") or 1)
+        for name in ("tensor", "pipeline", "context", "expert", "expert_tensor")
+    )
+    return pipeline * lcm(tensor * context, expert * (inside if expert > 1 else 1))
 
 
 def expands(start: Start) -> bool:

@@ -31,7 +31,8 @@ from vramwise.scenario.names import DTYPE_SPELLINGS
 
 _DEFAULTS: dict[str, object] = {
     "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "attention_backend": "flash",
-    "use_distributed_optimizer": True, "data_parallel_sharding_strategy": "optim_grads_params",
+    "use_distributed_optimizer": True, "expert_tensor_parallel_size": 1,
+    "data_parallel_sharding_strategy": "optim_grads_params",
 }  # fmt: skip
 """megatron_args.py MegatronArguments: what differs from Megatron-LM's own."""
 
