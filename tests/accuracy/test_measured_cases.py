@@ -25,7 +25,7 @@ COUNTS = {
     "serving-vllm019.jsonl": (38, 292),
     "serving.jsonl": (162, 404),
     "throughput.jsonl": (157, 157),
-    "training-2026.jsonl": (149, 301),
+    "training-2026.jsonl": (154, 311),
     "training-fitcheck.jsonl": (35, 105),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
