@@ -141,6 +141,30 @@ def test_a_script_that_trains_nothing(tmp_path: Path, text: str, task: str, tabl
     assert scenario["generate" if task == "generate" else "serve"] == table
 
 
+def test_a_pipeline_of_diffusers(tmp_path: Path) -> None:
+    text = """
+pipe = FluxPipeline.from_pretrained("black-forest-labs/FLUX.1-dev", torch_dtype=torch.bfloat16)
+pipe.enable_model_cpu_offload()
+pipe.vae.enable_tiling()
+image = pipe("a cat", height=768, width=1024, guidance_scale=3.5, num_inference_steps=50).images[0]
+"""
+    scenario = read(tmp_path, text).scenario
+    assert scenario["generate"] == {"dtype": "bf16", "offload": "model", "vae_tiling": True, "image_size": "1024x768",
+                                    "guidance_scale": 3.5}  # fmt: skip
+
+
+def test_mlx_lms_load(tmp_path: Path) -> None:
+    text = 'from mlx_lm import load, generate\nmodel, tok = load("mlx-community/Qwen2.5-7B-Instruct-4bit")\n'
+    launch = read(tmp_path, text)
+    assert (launch.engine, launch.scenario["model"]) == ("mlx", "mlx-community/Qwen2.5-7B-Instruct-4bit")
+
+
+@pytest.mark.parametrize("loop", ["loss.backward()", "accelerator.backward(loss)", "L.Trainer(devices=2)", "t.fit(m)"])
+def test_a_loop_of_ones_own_is_no_loading_alone(tmp_path: Path, loop: str) -> None:
+    with pytest.raises(UsageError, match="vramwise dry-run -- python FILE"):
+        read(tmp_path, f"m = AutoModelForCausalLM.from_pretrained('{QWEN}')\n{loop}\n")
+
+
 def test_a_script_that_loads_nothing_is_refused(tmp_path: Path) -> None:
     for text in ("print(1)\n", "from vllm import SamplingParams\nSamplingParams(n=2)\n"):
         with pytest.raises(UsageError, match="trains nothing that is read here"):

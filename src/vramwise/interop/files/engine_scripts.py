@@ -1,5 +1,5 @@
 """Scripts and notebooks that run an engine themselves: vLLM's `LLM` and engine arguments, SGLang's `Engine`,
-llama-cpp-python's `Llama`.
+llama-cpp-python's `Llama`, mlx-lm's `load`.
 
 Read in vLLM 0.10 to 0.33 entrypoints/llm.py (LLM: usage context LLM_CLASS, whose batches of tokens are larger),
 engine/arg_utils.py, and SGLang 0.5.23 srt/entrypoints/engine.py: their arguments are the servers' flags by another
@@ -32,7 +32,7 @@ def is_engine_script(given: Given) -> bool:
     runs = ("vllm" in text and any(f"{name}(" in text for name in (*_OFFLINE, *_SERVING))) or (
         "sglang" in text and any(f"{name}(" in text for name in _SGLANG)
     )
-    runs = runs or ("llama_cpp" in text and "Llama" in text)
+    runs = runs or ("llama_cpp" in text and "Llama" in text) or ("mlx_lm" in text and "load(" in text)
     return runs and not any(word in text for word in _TRAINING)
 
 
@@ -52,6 +52,9 @@ def _engines(calls: list[Call]) -> Iterator[tuple[Call, str]]:
         if call.name.removeprefix("llama_cpp.") in ("Llama", "Llama.from_pretrained"):
             yield call, "llama.cpp"
             continue
+        if call.name in ("load", "mlx_lm.load") and call.positional:
+            yield call, "mlx"
+            continue
         if owner != call.last and owner not in _NAMED_SO:
             continue
         if call.last in (*_OFFLINE, *_SERVING):
@@ -64,6 +67,9 @@ def _program(call: Call, engine: str) -> Program:
     key = "model_path" if engine == "sglang" else "model"
     unknown: list[str] = []
     table = plain_table(call.named, "", unknown)
+    if engine == "mlx":
+        loaded = call.positional[0]
+        return Program("", ("mlx_lm.generate", *(("--model", loaded) if isinstance(loaded, str) else ())))
     if engine == "llama.cpp":
         names = ("repo_id", "filename") if call.last == "from_pretrained" else ("model_path",)
         table |= {name: value for name, value in zip(names, call.positional, strict=False) if isinstance(value, str)}

@@ -1,4 +1,5 @@
-"""Scripts and notebooks that load a model with transformers or unsloth and train nothing: generation, or loading alone.
+"""Scripts and notebooks that load a model with transformers, unsloth or Diffusers and train nothing: generation, or
+loading alone.
 
 Read in transformers 5.23 modeling_utils.py from_pretrained, generation/configuration_utils.py (`max_new_tokens`,
 `num_beams`; 20 tokens where nothing says how many, `max_length`), pipelines/__init__.py, and unsloth 2026.8
@@ -19,6 +20,12 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp
 _ATTENTION = {"flash_attention_2": "flash", "flash_attention_3": "flash", "sdpa": "sdpa", "eager": "eager"}
 _READ = ("dtype", "torch_dtype", "attn_implementation", "load_in_4bit", "load_in_8bit", "quantization_config",
          "model_name", "max_seq_length", "device_map")  # fmt: skip
+_OFFLOADS = {"enable_group_offload": "group", "enable_model_cpu_offload": "model",
+             "enable_sequential_cpu_offload": "sequential"}  # fmt: skip
+_OF_THE_VAE = {"vae_tiling": ("enable_vae_tiling", "enable_tiling"),
+               "vae_slicing": ("enable_vae_slicing", "enable_slicing")}  # fmt: skip
+_MADE = frozenset({"height", "width", "num_inference_steps", "num_frames", "num_images_per_prompt"})
+_OWN_LOOPS = frozenset({"backward", "fit", "train_batch", "manual_backward", "prepare_model_for_kbit_training"})
 _TEXTS = ("text-generation", "text2text-generation", "image-text-to-text")
 
 
@@ -29,6 +36,11 @@ def launch_of_inference(
 
     Raises UsageError where the model's name is not written out and none is given.
     """
+    if trains_by_itself(calls):
+        return None
+    diffusion = _diffusion(calls)
+    if diffusion is not None:
+        return _images(given, calls, diffusion, model)
     pipeline = _pipeline(calls)
     source = pipeline or load
     if source is None:
@@ -58,6 +70,46 @@ def launch_of_inference(
     if left:
         notes.append(f"only a run would tell, left out: {', '.join(map(clipped, left))}")
     return Launch("transformers", scenario, tuple(notes), tuple(key for key in loaded if key in _READ))
+
+
+def trains_by_itself(calls: list[Call]) -> bool:
+    """Whether a script trains by a loop or a trainer that is not read here."""
+    return any(call.last in _OWN_LOOPS or call.last.endswith("Trainer") for call in calls)
+
+
+def _diffusion(calls: list[Call]) -> Call | None:
+    """`FluxPipeline.from_pretrained("…")` and its like of Diffusers."""
+    owners = ((call, call.name.split(".")[-2] if "." in call.name else "") for call in calls)
+    return next((call for call, owner in owners if call.last == "from_pretrained"
+                 and ("Pipeline" in owner or owner.startswith("AutoPipeline"))), None)  # fmt: skip
+
+
+def _images(given: Given, calls: list[Call], source: Call, model: str | None) -> Launch:
+    """What a pipeline of Diffusers makes: its size, offloading and tiling as the calls after it say."""
+    loaded, unread = known(source.named)
+    found: dict[str, object] = {}
+    dtype = _DTYPES.get(str(loaded.get("torch_dtype", loaded.get("dtype"))))
+    if dtype:
+        found["dtype"] = dtype
+    for name, offload in _OFFLOADS.items():
+        if first(calls, name) is not None:
+            found["offload"] = offload
+    for key, names in _OF_THE_VAE.items():
+        if first(calls, *names) is not None:
+            found[key] = True
+    made = next((call for call in calls if not _MADE.isdisjoint(call.named) and call is not source), None)
+    told = known(made.named)[0] if made is not None else {}
+    width, height = told.get("width"), told.get("height")
+    if isinstance(width, int) and isinstance(height, int):
+        found["image_size"] = f"{width}x{height}"
+    for key, name in (("num_frames", "num_frames"), ("guidance_scale", "guidance_scale"),
+                      ("batch_size", "num_images_per_prompt")):  # fmt: skip
+        value = told.get(name)
+        if isinstance(value, int | float):
+            found[key] = value
+    scenario: dict[str, object] = {"model": model or _name(given, source), "task": "generate", "generate": found}
+    left = f"only a run would tell, left out: {', '.join(map(clipped, unread))}"
+    return Launch("diffusers", scenario, (left,) if unread else (), (*loaded, *(_MADE & told.keys())))
 
 
 def _pipeline(calls: list[Call]) -> Call | None:

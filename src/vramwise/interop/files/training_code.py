@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.files.given import Given
-from vramwise.interop.files.inference_code import launch_of_inference
+from vramwise.interop.files.inference_code import launch_of_inference, trains_by_itself
 from vramwise.interop.files.python_code import (
     Call,
     assigned,
@@ -39,6 +39,11 @@ _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "UnslothTrainingA
 _PAIRED = ("dpo", "orpo", "cpo", "simpo")
 _RANK, _LENGTH = 16, 2048
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+_NOTHING = "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
+_OWN_LOOP = (
+    "trains by a loop or a trainer that is not read here: vramwise dry-run -- python FILE runs its first steps "
+    "without a GPU"
+)
 _NOT_COUNTED = ("modules_to_save", "target_parameters", "layers_to_transform", "megatron_config")
 
 
@@ -53,9 +58,7 @@ def launch_of_code(given: Given, model: str | None) -> Launch:
         found = launch_of_inference(given, calls, fast or (loads[0] if loads else None), model, in_four_bits=bool(fast))
         if found is not None:
             return found
-        raise refuse(
-            given.path, "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
-        )
+        raise refuse(given.path, _OWN_LOOP if trains_by_itself(calls) else _NOTHING)
     if fast is not None:
         return _unsloth(given, calls, fast, arguments, model)
     load = loads[0] if loads else None
