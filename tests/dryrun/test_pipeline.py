@@ -8,6 +8,8 @@ import pytest
 
 from vramwise import Scenario
 from vramwise.cli.main import main
+from vramwise.dryrun.pipeline import cut_decoding
+from vramwise.dryrun.pipeline_arguments import arguments_of
 from vramwise.dryrun.pipeline_job import is_pipeline
 from vramwise.dryrun.scenario import dry_runs
 from vramwise.errors import UsageError, VramwiseError
@@ -43,6 +45,7 @@ WAYS = {
     "group": {"offload": "group"},
     "fp8": {"quantization": "fp8", "guidance_scale": 1.0},
 }
+ALONE = ("none", "model", "sequential", "group")
 BESIDE = {"library workspace", "library workspaces", "CUDA context", "unsplit remainders"}
 MOMENTS = ["load", "text encoder", "denoise step", "VAE decode"]
 
@@ -60,10 +63,10 @@ def answered():
     """Every way of a small pipeline, and its denoiser alone, in one process."""
     pytest.importorskip("diffusers")
     scenarios = [scenario_of({"image_size": "128x128", **settings}) for settings in WAYS.values()]
-    alone = scenario_of({"image_size": "256x256", "batch_size": 2}, UNET)
+    alone = [scenario_of({"image_size": "256x256", "batch_size": 2, "offload": kind}, UNET) for kind in ALONE]
     loaded = Scenario.from_dict({"model": SMALL, "task": "load"})
-    found = dry_runs([*scenarios, alone, loaded])
-    return dict(zip([*WAYS, "alone", "load"], found, strict=True))
+    found = dry_runs([*scenarios, *alone, loaded])
+    return dict(zip([*WAYS, *(f"alone, {kind}" for kind in ALONE), "load"], found, strict=True))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -90,13 +93,71 @@ def test_what_waits_on_the_host_is_not_on_the_card(answered):
 
 
 def test_a_denoiser_alone_is_called_once_and_a_pipeline_is_loaded(answered):
-    result, estimated = answered["alone"]
+    result, estimated = answered["alone, none"]
     assert [phase.name for phase in result.phases] == ["load", "denoise step"]
     activations = [one.phases[-1].components.find("activations").bytes for one in (result, estimated)]
     assert activations[0] == pytest.approx(activations[1], rel=0.01)
     loaded, _ = answered["load"]
     assert [phase.name for phase in loaded.phases] == ["load"]
     assert loaded.quantities["weights"] == answered["as it is"][0].quantities["weights"]
+
+
+@pytest.mark.parametrize("kind", ALONE[1:])
+def test_a_denoiser_alone_waits_on_the_host_as_in_its_pipeline(answered, kind):
+    result, estimated = answered[f"alone, {kind}"]
+    (plain, _) = answered["alone, none"]
+    assert result.phases[0].components.find("weights") is None
+    assert result.quantities["host_memory"] == plain.quantities["weights"]
+    sizes = [tensors(one.phases[-1]) for one in (result, estimated)]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.02, abs=70_000)
+
+
+class Taking:
+    """Something called with the arguments of one of Diffusers' pipelines."""
+
+    def __init__(self, name, **parts):
+        self.__class__ = type(
+            name, (type(self),), {"__call__": getattr(pytest.importorskip("diffusers"), name).__call__}
+        )
+        vars(self).update(parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        (
+            "StableDiffusionImg2ImgPipeline",
+            {"image_size": "64x64"},
+            "Img2ImgPipeline takes no width: leave out --image-size",
+        ),
+        ("DDPMPipeline", {"guidance_scale": 2.0}, "DDPMPipeline takes no guidance_scale: leave out --guidance-scale"),
+        ("HunyuanVideo15Pipeline", {"guidance_scale": 6.0}, "takes no guidance_scale: leave out --guidance-scale"),
+        ("StableDiffusionPipeline", {"num_frames": 9}, "takes no num_frames: leave out --num-frames"),
+        ("StableVideoDiffusionPipeline", {"batch_size": 2}, "takes no batch_size: leave out --batch-size"),
+        ("StableDiffusionPipeline", {"image_size": "64"}, "image_size: expected WIDTHxHEIGHT"),
+    ],
+)
+def test_what_a_call_does_not_take_is_said_with_its_flag(name, settings, said):
+    with pytest.raises(UsageError, match=said):
+        arguments_of(Taking(name), settings)
+
+
+def test_a_call_is_given_what_it_takes():
+    assert arguments_of(Taking("DDPMPipeline"), {"batch_size": 3}) == {
+        "batch_size": 3, "num_inference_steps": 2, "output_type": "pt",
+    }  # fmt: skip
+    qwen = arguments_of(Taking("QwenImagePipeline"), {"guidance_scale": 4.0, "image_size": "64 × 32"})
+    assert (qwen["true_cfg_scale"], qwen["negative_prompt"], qwen["width"], qwen["height"]) == (4.0, [" "], 64, 32)
+    assert arguments_of(Taking("FluxPipeline"), {"guidance_scale": 3.5})["guidance_scale"] == 3.5
+
+
+@pytest.mark.parametrize("wanted", ["tiling", "slicing"])
+def test_a_pipeline_whose_decoder_has_no_tiles_says_so(wanted):
+    with pytest.raises(UsageError, match=f"DDPMPipeline: it has no VAE: leave out --vae-{wanted}"):
+        cut_decoding(Taking("DDPMPipeline"), {f"vae_{wanted}": True})
+    vq = Taking("LDMSuperResolutionPipeline", vqvae=object())
+    with pytest.raises(UsageError, match=f"object has no {wanted}: leave out --vae-{wanted}"):
+        cut_decoding(vq, {f"vae_{wanted}": True})
 
 
 def folder_of(place, class_name, parts, scheduler):

@@ -7,28 +7,26 @@ comes, is what they do.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.categories import CARRIED
-from vramwise.dryrun.pipeline_offload import offloaded
+from vramwise.dryrun.pipeline_arguments import arguments_of
+from vramwise.dryrun.pipeline_offload import model_offloaded, offloaded
 from vramwise.dryrun.pipeline_parts import component_made, pipeline_made
 from vramwise.dryrun.run import DryRun
 from vramwise.dryrun.session import Session
+from vramwise.errors import UsageError
 from vramwise.measure.building import torch_dtype
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
 from vramwise.measure.steps import nbytes
 
 ENCODING, STEP, DECODING = "text encoder", "denoise step", "VAE decode"
-_STEPS: Final = 2
-"""The second step finds the first one's prediction alive."""
 _DENOISERS: Final = ("transformer", "transformer_2", "unet")
 _DECODERS: Final = ("vae", "vqvae")
-_PROMPT: Final = "a prompt"
 
 
 class PipelineRun(DryRun):
@@ -91,7 +89,8 @@ class PipelineRun(DryRun):
                 name: torch.zeros(shape, dtype=_dtype(kind), device="cuda") for name, (shape, kind) in given.items()
             }
             self.session.watcher.name(CARRIED, inputs.values())
-            model(**inputs)
+            with model_offloaded(model, _offload(self.job)):
+                model(**inputs)
 
         return call
 
@@ -103,14 +102,13 @@ class PipelineRun(DryRun):
             for one in denoisers:
                 self._in_fp8(one)
         self._watch(parts)
-        for wanted in ("tiling", "slicing"):
-            if settings.get(f"vae_{wanted}"):
-                getattr(pipeline.vae, f"enable_{wanted}")()
+        cut_decoding(pipeline, settings)
+        given = arguments_of(pipeline, settings)
 
         def call() -> None:
-            with offloaded(pipeline, str(settings.get("offload") or "none")):
+            with offloaded(pipeline, _offload(self.job)):
                 self._watch_moves(parts)
-                pipeline(**_arguments(pipeline, settings))
+                pipeline(**given)
 
         return call
 
@@ -163,7 +161,11 @@ class PipelineRun(DryRun):
 
 def _waits(job: Job) -> bool:
     """Whether weights wait in host memory."""
-    return job.settings.get("offload") not in (None, "none")
+    return _offload(job) != "none"
+
+
+def _offload(job: Job) -> str:
+    return str(job.settings.get("offload") or "none")
 
 
 def _moment(name: str) -> str:
@@ -171,26 +173,17 @@ def _moment(name: str) -> str:
     return DECODING if name in _DECODERS else STEP if name in _DENOISERS else ENCODING
 
 
-def _arguments(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `__call__` is given: sizes and guidance, where it takes them."""
-    takes = inspect.signature(pipeline.__call__).parameters
-    batch = int(settings.get("batch_size") or 1)
-    found: dict[str, Any] = {"prompt": [_PROMPT] * batch, "num_inference_steps": _STEPS, "output_type": "pt"}
-    if settings.get("image_size"):
-        width, height = map(int, str(settings["image_size"]).split("x"))
-        found |= {"width": width, "height": height}
-    if settings.get("num_frames") and "num_frames" in takes:
-        found["num_frames"] = int(settings["num_frames"])
-    if settings.get("prompt_tokens") and "max_sequence_length" in takes:
-        found["max_sequence_length"] = int(settings["prompt_tokens"])
-    guidance = settings.get("guidance_scale")
-    if guidance is not None:
-        own = takes.get("guidance_scale")
-        reads_number = own is not None and own.default is not None
-        found["guidance_scale" if reads_number else "true_cfg_scale"] = float(guidance)
-        if not reads_number and guidance > 1:
-            found["negative_prompt"] = [" "] * batch
-    return found
+def cut_decoding(pipeline: Any, settings: Mapping[str, Any]) -> None:
+    """Tiling and slicing of the decoder. Raises UsageError where a pipeline has none that can."""
+    decoder = next((one for one in (getattr(pipeline, name, None) for name in _DECODERS) if one is not None), None)
+    for wanted in ("tiling", "slicing"):
+        if not settings.get(f"vae_{wanted}"):
+            continue
+        enable = getattr(decoder, f"enable_{wanted}", None)
+        if enable is None:
+            has = f"{type(decoder).__name__} has no {wanted}" if decoder is not None else "it has no VAE"
+            raise UsageError(f"{type(pipeline).__name__}: {has}: leave out --vae-{wanted}")
+        enable()
 
 
 def _dtype(kind: str) -> Any:

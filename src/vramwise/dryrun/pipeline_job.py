@@ -10,6 +10,7 @@ from vramwise.estimation import pipeline_parts
 from vramwise.measure.libraries import need
 from vramwise.models.diffusion.pipelines import PIPELINES, Asked, alone
 from vramwise.models.diffusion.registry import component
+from vramwise.scenario.pixels import pixels_of
 from vramwise.sources import ModelSource
 
 _BY_CASTS: Final = (None, "fp8")
@@ -55,7 +56,7 @@ def _denoiser(found: ModelSource, name: str, settings: Mapping[str, Any], dtype:
         raise UsageError(f"dry-run needs the configs of {found.id}'s components, or one of the denoisers it can call")
     pipeline, components = made
     size, frames = settings.get("image_size"), settings.get("num_frames")
-    width, height = map(int, str(size).split("x")) if size else pipeline.size(components)
+    width, height = pixels_of(str(size), "generate.image_size") if size else pipeline.size(components)
     asked = Asked(
         int(settings.get("batch_size") or 1), width, height, int(frames or pipeline.frames),
         settings.get("prompt_tokens") or pipeline.tokens, 0.0, dtype,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from vramwise.dryrun.fake_cuda import replaced
 from vramwise.measure.libraries import library
+
+_GROUPS: Final = {"offload_type": "leaf_level", "use_stream": True}
 
 
 @contextmanager
@@ -15,21 +17,38 @@ def offloaded(pipeline: Any, kind: str) -> Iterator[None]:
     """A pipeline as the flags of `estimate` say it (docs/diffusion.md) inside the block."""
     torch = library("torch")
     if kind == "sequential":
-        hooks = library("accelerate.hooks")
-        with replaced([(hooks, "set_module_tensor_to_device", _placed)]):
+        with replaced([_places()]):
             pipeline.enable_sequential_cpu_offload()
             yield
         return
     if kind == "model":
         pipeline.enable_model_cpu_offload()
     elif kind == "group":
-        pipeline.enable_group_offload(
-            onload_device=torch.device("cuda"), offload_device=torch.device("cpu"), offload_type="leaf_level",
-            use_stream=True,
-        )  # fmt: skip
+        pipeline.enable_group_offload(torch.device("cuda"), torch.device("cpu"), **_GROUPS)
     else:
         pipeline.to("cuda")
     yield
+
+
+@contextmanager
+def model_offloaded(model: Any, kind: str) -> Iterator[None]:
+    """A model without its pipeline, as the same flags leave it in one (Diffusers 0.42 pipelines/pipeline_utils.py)."""
+    torch = library("torch")
+    if kind == "sequential":
+        with replaced([_places()]):
+            library("accelerate").cpu_offload(model, torch.device("cuda"), offload_buffers=bool(model._parameters))
+            yield
+        return
+    if kind == "model":
+        library("accelerate").cpu_offload_with_hook(model, torch.device("cuda"))
+    elif kind == "group":
+        model.enable_group_offload(torch.device("cuda"), torch.device("cpu"), **_GROUPS)
+    yield
+
+
+def _places() -> tuple[Any, str, Any]:
+    """What accelerate's hooks of single layers move tensors with, replaced."""
+    return library("accelerate.hooks"), "set_module_tensor_to_device", _placed
 
 
 def _placed(module: Any, tensor_name: str, device: Any, value: Any = None, **_: Any) -> None:

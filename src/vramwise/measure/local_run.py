@@ -8,10 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.measure.attribution import module_weights
 from vramwise.measure.building import build, trains
 from vramwise.measure.job import Job, Report
-from vramwise.measure.libraries import MissingLibraryError, library, versions
+from vramwise.measure.libraries import library, versions
 from vramwise.measure.process_memory import context_bytes, driver_version, process_bytes
 from vramwise.measure.recorder import ALLOCATION_BYTES, CpuRecorder, CudaRecorder, Refused, recorder_for
 from vramwise.measure.steps import GenerationRun, TrainingRun, nbytes
@@ -44,7 +45,7 @@ class LocalRun:
             self._run()
         except KeyboardInterrupt:
             self.interrupted = True
-        except MissingLibraryError as error:
+        except VramwiseError as error:
             self.failure = str(error)
         except Exception as error:
             self._failed(error)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from vramwise.cli.screens.paint import Line, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.models import Model
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
 from vramwise.records import record
+from vramwise.scenario.pixels import pixels_of
 from vramwise.serving.common.checkpoint import FileContents, file_contents
 from vramwise.serving.common.encoder import tower_bytes
 from vramwise.units import counted, format_bytes
 
-_SIZE = re.compile(r"(\d{1,9})\s*[x×]\s*(\d{1,9})", re.IGNORECASE)
 _BF16_BYTES = 2
 
 
@@ -37,10 +35,7 @@ class ImageCost:
 
 def image_cost(model: Model, size: str) -> ImageCost:
     """What an image of `size` (WIDTHxHEIGHT) takes. Raises UsageError for no size and for a model without a rule."""
-    match = _SIZE.fullmatch(size.strip())
-    if match is None:
-        raise UsageError(f'--image: expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{clipped(size)}"')
-    width, height = int(match[1]), int(match[2])
+    width, height = pixels_of(size, "--image")
     found = image_tokens(model.config, width, height)
     if found is None:
         kind = clipped(model.config.model_type)

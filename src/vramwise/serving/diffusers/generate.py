@@ -14,6 +14,7 @@ from vramwise.records import replace
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
+from vramwise.scenario.pixels import pixels_of
 from vramwise.serving.common.answer import amount, context_node, interval, peak_of, resolved
 from vramwise.serving.common.constants import constant
 from vramwise.serving.diffusers.phases import Plan, largest_batch, phases_of
@@ -24,6 +25,7 @@ from vramwise.verdict import verdict_of
 LARGEST_BATCH = 4096
 LARGEST_SIDE = 32_768
 VERSION = (0, 42)
+_IMAGE_SIZE = "generate.image_size"
 
 
 def estimate_pipeline(
@@ -98,16 +100,12 @@ def _with_defaults(given: GenerateSettings, pipeline: Pipeline, parts: Mapping[s
 
 
 def _sides(text: str, pipeline: Pipeline) -> tuple[int, int]:
-    """Width and height of `WIDTHxHEIGHT`. Raises ScenarioError."""
-    pieces = text.lower().replace("×", "x").split("x")
-    if len(pieces) != 2 or not all(piece.strip().isdecimal() and len(piece) < 8 for piece in pieces):
-        problem = f'expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{clipped(text)}"'
-        raise ScenarioError("generate.image_size", problem)
-    width, height = (int(piece) for piece in pieces)
+    """Width and height of what a pipeline makes. Raises ScenarioError for sides that it does not."""
+    width, height = pixels_of(text, _IMAGE_SIZE)
     for side in (width, height):
         if not pipeline.multiple <= side <= LARGEST_SIDE or side % pipeline.multiple:
             expected = f"sides of a multiple of {pipeline.multiple} pixels up to {LARGEST_SIDE:,}"
-            raise ScenarioError("generate.image_size", f"expected {expected}, got {width}x{height}")
+            raise ScenarioError(_IMAGE_SIZE, f"expected {expected}, got {width}x{height}")
     return width, height
 
 
@@ -116,7 +114,7 @@ def _plan(
     gpu: Gpu | None,
 ) -> Plan:  # fmt: skip
     assert settings.image_size is not None
-    width, height = map(int, settings.image_size.split("x"))
+    width, height = pixels_of(settings.image_size, _IMAGE_SIZE)
     guidance = settings.guidance_scale or 0.0
     asked = Asked(
         settings.batch_size, width, height, settings.num_frames or 1, settings.prompt_tokens,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,13 +13,13 @@ from vramwise.models.execution import Images
 from vramwise.models.model import Model
 from vramwise.models.operations.undescribed import Undescribed, refusal
 from vramwise.models.type_facts import has_fact
+from vramwise.scenario.pixels import pixels_of
 from vramwise.training.resolved import ResolvedTrain
 
 if TYPE_CHECKING:
     from vramwise.models.images import ImageTokens
 
 DEFAULT_SIZE = "1024x1024"
-_SIZE = re.compile(r"(\d{1,6})\s*[x×]\s*(\d{1,6})", re.IGNORECASE)
 
 
 def images_of(train: ResolvedTrain, model: Model) -> Images | None:
@@ -83,15 +82,11 @@ def images_note(train: ResolvedTrain, model: Model) -> str:
 def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
     from vramwise.models.images import image_tokens
 
-    size = train.image_size or DEFAULT_SIZE
-    match = _SIZE.fullmatch(size.strip())
-    if match is None:
-        given = clipped(size)
-        raise ScenarioError("train.image_size", f'expected WIDTHxHEIGHT in pixels, such as 1024x768, got "{given}"')
+    width, height = pixels_of(train.image_size or DEFAULT_SIZE, "train.image_size")
     kind = clipped(model.config.model_type)
     if all(block.modality != "image" for block in model.blocks) and not model.config.has("vision_config"):
         raise ScenarioError("train.images_per_sequence", f"{kind} reads no images; expected 0")
-    found = image_tokens(model.config, int(match[1]), int(match[2]), train.images_per_sequence)
+    found = image_tokens(model.config, width, height, train.images_per_sequence)
     if found is None or not found.rows or not model.describes_images:
         problem = f"what the images of {kind} models keep for backward is not described"
         raise UnsupportedModelError(f"{problem}; with images_per_sequence = 0 a batch of text is estimated")
