@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import resource
 import signal
 from contextlib import contextmanager
@@ -230,3 +231,28 @@ _RATES = {"model_type": "xcodec", "acoustic_model_config": {"downsampling_ratios
 def test_frames_of_a_codec_that_no_sound_has_are_one_line(config):
     with bounded():
         assert not answered(config, "describe")
+
+
+_SPEECH = {"architectures": ["SpeechT5ForTextToSpeech"]}
+_FACTORS = "reassemble_factors: expected a whole number up to 4,096, or less than 1 and more than 0, got"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "values", "said"),
+    [
+        ("encodec", {"target_bandwidths": [10**98]}, "at most 1,024 codebooks of a codec, got more than 2^40"),
+        ("speecht5", {"encoder_layers": -1}, "encoder_layers: expected a whole number from 1 to 4,096, got -1"),
+        ("speecht5", _SPEECH | {"speech_decoder_prenet_layers": 10**6}, "speech_decoder_prenet_layers: expected"),
+        ("evolla", {"resampler_depth": -1}, "resampler_depth: expected a whole number from 1 to 4,096, got -1"),
+        ("sam", {"vision_config": 3}, "sam config: vision_config: expected a table, got 3"),
+        ("depth_anything", {"reassemble_factors": [4, 2, 1, 0]}, f"{_FACTORS} 0"),
+        ("depth_anything", {"reassemble_factors": [4, 2, 1, -0.5]}, f"{_FACTORS} -0.5"),
+        ("depth_anything", {"reassemble_factors": [4, 2.5, 1, 0.5]}, f"{_FACTORS} 2.5"),
+        ("depth_anything", {"reassemble_factors": [1e99, 2, 1, 0.5]}, f"{_FACTORS} 1e+99"),
+        ("depth_anything", {"reassemble_factors": [4, 2, 1]}, "reassemble_factors names 3 of the 4 stages"),
+        ("segformer", {"num_attention_heads": [64, 2, 5, 8]}, "num_attention_heads (64) is more than hidden_sizes"),
+    ],
+)  # fmt: skip
+def test_what_the_class_refuses_is_said_with_the_config_s_own_key(model_type, values, said):
+    with pytest.raises(VramwiseError, match=re.escape(said)), bounded():
+        describe({"model_type": model_type, **values})

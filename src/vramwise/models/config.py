@@ -16,33 +16,21 @@ MOST_LAYERS = 4096
 """Four times the deepest transformer published (DeepNet, arXiv 2203.00555: 1,000 layers); every layer is built."""
 _COUNTS_OF_LAYERS = frozenset(
     {
-        "num_hidden_layers",
         "n_layer",
-        "n_layers",
-        "num_layers",
-        "layers",
-        "num_encoder_layers",
-        "encoder_layers",
-        "num_decoder_layers",
-        "decoder_layers",
-        "vt_num_hidden_layers",
         "blocks_per_stage",
         "depths",
         "num_encoder_blocks",
         "altup_num_inputs",
         "depth",
         "inner_group_num",
-        "num_adapter_layers",
         "num_blocks",
         "num_code_groups",
-        "num_global_layers",
         "num_layers_per_stack",
-        "num_lstm_layers",
         "num_res_blocks",
-        "num_residual_layers",
         "resampler_depth",
     }
 )
+"""Keys that say how often something is built, beside every one that ends in `layers`."""
 
 # Names that other families give to the same size; the first that is present counts.
 _ALIASES: dict[str, tuple[str, ...]] = {
@@ -100,7 +88,7 @@ class Config:
 
     def _checked(self, name: str, value: Any, least: int) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-        most = MOST_LAYERS if name in _COUNTS_OF_LAYERS else LARGEST_SIZE
+        most = MOST_LAYERS if name in _COUNTS_OF_LAYERS or name.endswith("layers") else LARGEST_SIZE
         if isinstance(value, bool) or not whole or not least <= value <= most:
             bound = "2^40" if most == LARGEST_SIZE else f"{most:,}"
             raise self.error(f"{name}: expected a whole number from {least} to {bound}, got {value!r:.60}")

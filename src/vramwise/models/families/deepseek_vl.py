@@ -17,9 +17,9 @@ _SAM: dict[str, object] = tower_defaults.DEFAULTS["got_ocr2_vision"]
 _HIGH = "model.high_res_vision_model.vision_encoder"
 
 
-def high_config(c: Config) -> Config:
+def high_config(c: Config, table: str = "high_res_vision_config") -> Config:
     """Segment Anything's part; its MLP is `mlp_ratio` times as wide where no width is given."""
-    given = (c.table("high_res_vision_config") or Config({}, c.model_id)).filled(_SAM | {"mlp_dim": None})
+    given = c.part(table, _SAM | {"mlp_dim": None})
     inner = given.size("mlp_dim", default=int(given.hidden_size * given.number("mlp_ratio", 4.0)))
     return Config({**given.values, "mlp_dim": inner}, c.model_id)
 

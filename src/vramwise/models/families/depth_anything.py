@@ -19,6 +19,8 @@ CLASS_DEFAULTS: dict[str, object] = {
 """Defaults of `DepthAnythingConfig`."""
 _BACKBONE = {"model_type": "dinov2", "image_size": 518, "hidden_size": 384, "num_attention_heads": 6}
 """What the class takes where the config names no backbone."""
+MOST_TIMES = 4096
+"""Sides of a convolution that makes an image larger; the checkpoints have 4."""
 BACKBONES = ("dinov2", "dinov2_with_registers")
 
 
@@ -44,13 +46,24 @@ def resized(name: str, width: int, factor: float) -> list[Weight]:
     return list(with_bias(name, width, width, side, side))
 
 
+def factors_of(c: Config, stages: int) -> list[float]:
+    """By what each stage's image grows or shrinks: the side of a transposed convolution, or the inverse of a stride."""
+    found = [Config({"reassemble_factors": f}, c.model_id).number("reassemble_factors")
+             for f in c.items("reassemble_factors") or []]  # fmt: skip
+    if len(found) < stages:
+        raise c.error(f"reassemble_factors names {len(found)} of the {stages} stages of neck_hidden_sizes")
+    for factor in found:
+        if not 0 < factor <= MOST_TIMES or (factor > 1 and not factor.is_integer()):
+            bounds = f"a whole number up to {MOST_TIMES:,}, or less than 1 and more than 0"
+            raise c.error(f"reassemble_factors: expected {bounds}, got {factor:g}")
+    return found
+
+
 def neck(c: Config, width: int) -> list[Weight]:
     """Each layer's result as an image of a size of its own, then all of them fused from the smallest on."""
     sizes = c.sizes("neck_hidden_sizes")
-    factors = [Config({"reassemble_factors": f}, c.model_id).number("reassemble_factors")
-               for f in c.items("reassemble_factors") or []]  # fmt: skip
     found: list[Weight] = []
-    for i, (made, factor) in enumerate(zip(sizes, factors, strict=False)):
+    for i, (made, factor) in enumerate(zip(sizes, factors_of(c, len(sizes)), strict=False)):
         name = f"reassemble_stage.layers.{i}"
         found += [*with_bias(f"{name}.projection", made, c.size("reassemble_hidden_size"), 1, 1)]
         found += resized(f"{name}.resize", made, factor)

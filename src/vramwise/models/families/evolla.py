@@ -60,9 +60,8 @@ def resampler(c: Config, read: int) -> list[Weight]:
     layer = [*norms(["0.norm_media", "0.norm_latents"], read), *product("0.to_q", inner, read, bias=False)]
     layer += [*product("0.to_kv", 2 * inner, read, bias=False), *product("0.to_out", read, inner, bias=False)]
     layer += feed_forward("1", read, c.size("resampler_ff_mult"))
-    depth = Config({"num_layers": c.get("resampler_depth")}, c.model_id).num_hidden_layers
     found: list[Weight] = [("latents", (c.size("resampler_num_latents"), read))]
-    found += [weight for i in range(depth) for weight in inside(f"layers.{i}", layer)]
+    found += [weight for i in range(c.size("resampler_depth")) for weight in inside(f"layers.{i}", layer)]
     return [*found, *norms(["norm"], c.hidden_size), *product("protein_projector", c.hidden_size, read)]
 
 

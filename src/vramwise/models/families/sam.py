@@ -113,10 +113,7 @@ def masks(m: Config, *, second: bool) -> list[Weight]:
 
 def first_encoder(c: Config) -> tuple[Block, ...]:
     """Version 1's: a ViT, and the places of points that images and prompts share."""
-    name, v = (
-        "positional_embedding",
-        high_config(Config({"high_res_vision_config": c.get("vision_config")}, c.model_id)),
-    )
+    name, v = "positional_embedding", high_config(c, "vision_config")
     shape = (2, v.size("num_pos_feats", default=128))
     places = known_weights("shared_image_embedding", [(name, shape)], "places of points")
     return (places, *tower_blocks(v, segment_anything.got_ocr2(v), "vision_encoder"))

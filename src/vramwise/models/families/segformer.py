@@ -66,6 +66,8 @@ def blocks(config: Config) -> tuple[Block, ...]:
     depths, reductions, widths, patches, heads = lists.values()
     found, root = [], "segformer." if head else ""
     for i, (given, width) in enumerate(zip([c.size("num_channels"), *widths], widths[:count], strict=False)):
+        if heads[i] > width:  # fewer than divide it leave columns unused, and the class takes them
+            raise c.error(f"num_attention_heads ({heads[i]}) is more than hidden_sizes ({width}) of stage {i}")
         name = f"{root}stages.{i}"
         first = [*with_bias("proj", width, given, patches[i], patches[i]), *norms(["layer_norm"], width)]
         weights = layer(width, heads[i], reductions[i], int(width * ratios[i]))

@@ -38,10 +38,6 @@ def ends(c: Config) -> tuple[str, str] | None:
     return next((pair for name in named for ending, pair in _ENDS.items() if name.endswith(ending)), None)
 
 
-def _depth(c: Config, name: str) -> int:
-    return Config({"num_layers": c.get(name)}, c.model_id).num_hidden_layers
-
-
 def attention(name: str, width: int) -> list[Weight]:
     """Four products with biases."""
     return products([f"{name}.{leaf}_proj" for leaf in ("k", "v", "q", "out")], width, width)
@@ -61,7 +57,7 @@ def encoder(c: Config) -> list[Weight]:
     one = [*attention("attention", width), *norms(["layer_norm"], width), *feed_forward(width, inner)]
     rows = 2 * c.size("encoder_max_relative_position")
     found: list[Weight] = [*norms(["layer_norm"], width), ("embed_positions.pe_k.weight", (rows, width // heads))]
-    return [*found, *(w for i in range(_depth(c, "encoder_layers")) for w in inside(f"layers.{i}", one))]
+    return [*found, *(w for i in range(c.size("encoder_layers")) for w in inside(f"layers.{i}", one))]
 
 
 def decoder(c: Config) -> list[Weight]:
@@ -70,7 +66,7 @@ def decoder(c: Config) -> list[Weight]:
     one = feed_forward(width, c.size("decoder_ffn_dim"))
     for name in ("self_attn", "encoder_attn"):
         one += [*attention(name, width), *norms([f"{name}_layer_norm"], width)]
-    return [w for i in range(_depth(c, "decoder_layers")) for w in inside(f"layers.{i}", one)]
+    return [w for i in range(c.size("decoder_layers")) for w in inside(f"layers.{i}", one)]
 
 
 def before_encoder(c: Config, what: str) -> list[Weight]:
@@ -96,7 +92,7 @@ def before_decoder(c: Config, what: str) -> list[Weight]:
         return [("embed_tokens.weight", (c.vocab_size, width))]
     found: list[Weight] = [("encode_positions.alpha", ()), *product("final_layer", width, units)]
     found += product("speaker_embeds_layer", width, c.size("speaker_embedding_dim") + width)
-    for i in range(_depth(c, "speech_decoder_prenet_layers")):
+    for i in range(c.size("speech_decoder_prenet_layers")):
         found += product(f"layers.{i}", units, units if i else c.size("num_mel_bins"))
     return found
 
@@ -105,7 +101,7 @@ def behind_decoder(c: Config) -> list[Weight]:
     """Mel bins of several frames a step, whether it ends, and convolutions with norms by batch."""
     width, bins, frames = c.hidden_size, c.size("num_mel_bins"), c.size("reduction_factor")
     units, kernel = c.size("speech_decoder_postnet_units"), c.size("speech_decoder_postnet_kernel")
-    depth = _depth(c, "speech_decoder_postnet_layers")
+    depth = c.size("speech_decoder_postnet_layers")
     found = [*product("feat_out", bins * frames, width), *product("prob_out", frames, width)]
     for i in range(depth):
         made = bins if i == depth - 1 else units

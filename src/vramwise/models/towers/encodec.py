@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from vramwise.errors import SourceError
-from vramwise.models.config import Config
+from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.towers.tower_design import Weight, layer_norm
 
 # Defaults of EncodecConfig (transformers 5.23).
@@ -106,7 +106,8 @@ def codec_weights(c: Config) -> tuple[Weight, ...]:
 def codebooks(count: int, size: int, width: int, name: str, *leaves: str) -> tuple[Weight, ...]:
     """The tables of a quantizer, which its class registers as buffers. Raises SourceError where they are too many."""
     if count > MOST_CODEBOOKS:
-        raise SourceError(f"model config: at most {MOST_CODEBOOKS:,} codebooks of a codec, got {count:,}")
+        given = f"{count:,}" if count < LARGEST_SIZE else "more than 2^40"
+        raise SourceError(f"model config: at most {MOST_CODEBOOKS:,} codebooks of a codec, got {given}")
     return tuple((f"{name.format(i)}.codebook.{leaf}", (size, width)) for i in range(count) for leaf in leaves)
 
 
