@@ -113,6 +113,7 @@ def _job(plan: Plan, estimated: Result | None) -> Job:
     """The job of a plan. Raises UsageError for what measure does not run, or a model too large for a CPU run."""
     from vramwise.measure.job import Job
     from vramwise.measure.supported import refuse_what_cannot_run
+    from vramwise.measure.types_here import refuse_type_unknown_here
     from vramwise.sources import resolve
     from vramwise.units import GIB
 
@@ -121,6 +122,8 @@ def _job(plan: Plan, estimated: Result | None) -> Job:
     found = resolve(plan.scenario.model, source=plan.scenario.source, revision=plan.scenario.revision)
     if plan.on_cpu and estimated and _needed(estimated) > LARGEST_ON_CPU_GIB * GIB:
         raise UsageError(f"--device cpu is for tiny models: this run would need more than {LARGEST_ON_CPU_GIB} GiB")
+    if "model_type" in found.config:
+        refuse_type_unknown_here(str(found.config["model_type"]))
     processes = int(table.get("num_gpus", 1)) if plan.scenario.task == "train" else 1
     return Job(found.config, found.id, table, plan.device, plan.steps, plan.cap_bytes, plan.history, processes)
 

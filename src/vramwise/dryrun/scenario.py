@@ -15,6 +15,7 @@ from vramwise.hardware import Gpu, find_gpu
 from vramwise.hardware.room import Room, room_of
 from vramwise.measure.job import Job
 from vramwise.measure.supported import refuse_what_cannot_run
+from vramwise.measure.types_here import refuse_type_unknown_here
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
@@ -85,6 +86,8 @@ def _asked(scenario: Scenario) -> tuple[dict[str, Any], Gpu | None, Room | None,
             f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
             "(dry-run -- python FILE.py), or ask vramwise estimate"
         )
+    if not of_diffusers:
+        refuse_type_unknown_here(str(config["model_type"]))
     job = Job(config, found.id, table, "cuda:0", STEPS)
     settings = job.settings
     question = {
