@@ -250,9 +250,13 @@ _FACTORS = "reassemble_factors: expected a whole number up to 4,096, or less tha
         ("depth_anything", {"reassemble_factors": [4, 2.5, 1, 0.5]}, f"{_FACTORS} 2.5"),
         ("depth_anything", {"reassemble_factors": [1e99, 2, 1, 0.5]}, f"{_FACTORS} 1e+99"),
         ("depth_anything", {"reassemble_factors": [4, 2, 1]}, "reassemble_factors names 3 of the 4 stages"),
+        ("kimi_vl", {"vision_config": {"merge_kernel_size": [1]}}, "merge_kernel_size: expected two whole numbers"),
+        ("kimi_k25", {"vision_config": {"merge_kernel_size": ["2", 2]}}, "merge_kernel_size: expected a whole number"),
+        ("aria", {"projector_patch_to_query_dict": {}}, "projector_patch_to_query_dict: expected numbers of patches"),
+        ("aria", {"projector_patch_to_query_dict": {"a": 1}}, "projector_patch_to_query_dict: expected numbers"),
         ("segformer", {"num_attention_heads": [64, 2, 5, 8]}, "num_attention_heads (64) is more than hidden_sizes"),
     ],
 )  # fmt: skip
 def test_what_the_class_refuses_is_said_with_the_config_s_own_key(model_type, values, said):
     with pytest.raises(VramwiseError, match=re.escape(said)), bounded():
-        describe({"model_type": model_type, **values})
+        describe({**valid_config(model_type), **values})

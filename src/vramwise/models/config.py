@@ -86,6 +86,13 @@ class Config:
             raise self.error(f"{name}: expected at most {MOST_LAYERS:,} layers in all stages, got {sum(found):,}")
         return found
 
+    def sides(self, name: str, default: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns, the first two of a list."""
+        found = self.sizes(name)
+        if len(found) == 1:
+            raise self.error(f"{name}: expected two whole numbers, got one")
+        return (found[0], found[1]) if found else default
+
     def _checked(self, name: str, value: Any, least: int) -> int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         most = MOST_LAYERS if name in _COUNTS_OF_LAYERS or name.endswith("layers") else LARGEST_SIZE

@@ -14,9 +14,9 @@ from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 def projector(c: Config, v: Config, name: str, width: int) -> Block:
     """Patches gathered by squares, a norm of each, squares side by side, two products."""
     b = BlockBuilder(name, part="projector", modality="image")
-    rows, columns = (v.items("merge_kernel_size") or [2, 2])[:2]
-    joined = v.hidden_size * int(rows) * int(columns)
-    x = b.unary(GatheredSquares(tokens=int(rows) * int(columns)), b.input("image", v.hidden_size))
+    rows, columns = v.sides("merge_kernel_size", (2, 2))
+    joined = v.hidden_size * rows * columns
+    x = b.unary(GatheredSquares(tokens=rows * columns), b.input("image", v.hidden_size))
     if x.width != c.size("projection_hidden_size", default=1152):
         raise c.error(f"projection_hidden_size: expected the tower's hidden_size ({x.width}), whose norm it is")
     x = b.unary(JoinGathered(), b.layer_norm(x, "pre_norm", part="projector"), width=joined)

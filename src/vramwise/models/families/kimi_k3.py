@@ -18,9 +18,9 @@ from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 def projector(v: Config, width: int) -> Block:
     """Patches gathered by squares, two products, a norm."""
     b = BlockBuilder("mm_projector", part="projector", modality="image")
-    rows, columns = (v.items("merge_kernel_size") or [2, 2])[:2]
-    joined = v.hidden_size * int(rows) * int(columns)
-    x = b.unary(GatheredSquares(tokens=int(rows) * int(columns)), b.input("image", v.hidden_size))
+    rows, columns = v.sides("merge_kernel_size", (2, 2))
+    joined = v.hidden_size * rows * columns
+    x = b.unary(GatheredSquares(tokens=rows * columns), b.input("image", v.hidden_size))
     h = b.linear(b.unary(JoinGathered(), x, width=joined), "proj.0", joined)
     h = b.linear(b.activation(h, "gelu"), "proj.2", width, shard="row")
     return b.build(image=b.rms_norm(h, "post_norm", part="projector"))

@@ -17,8 +17,8 @@ from vramwise.models.towers.vision_tower import image_tokens, tower_blocks
 def projector(v: Config, width: int) -> Block:
     """A norm of each patch, squares side by side, two products."""
     b = BlockBuilder("multi_modal_projector", part="projector", modality="image")
-    rows, columns = (v.items("merge_kernel_size") or [2, 2])[:2]
-    joined = v.hidden_size * int(rows) * int(columns)
+    rows, columns = v.sides("merge_kernel_size", (2, 2))
+    joined = v.hidden_size * rows * columns
     x = b.layer_norm(b.input("image", v.hidden_size), "pre_norm", part="projector")
     h = b.linear(b.unary(Undescribed(name="squares of patches"), x, width=joined), "linear_1", joined, bias=True)
     return b.build(image=b.linear(b.activation(h, "gelu"), "linear_2", width, bias=True, shard="row"))

@@ -55,7 +55,7 @@ def glm4v(c: Config, width: int, height: int) -> ImageTokens:
 def kimi_k25(c: Config, width: int, height: int) -> ImageTokens:
     """As large as it is, shrunk to the most patches of all or of a side, padded to whole squares of patches."""
     v = vision_table(c)
-    size, merge = v.size("patch_size", default=14), [int(n) for n in v.items("merge_kernel_size") or (2, 2)]
+    size, merge = v.size("patch_size", default=14), v.sides("merge_kernel_size", (2, 2))
     patches = max(1, height // size) * max(1, width // size)
     scale = min(1.0, math.sqrt(KIMI_PATCHES / patches), *(KIMI_SIDE * size / side for side in (width, height)))
     wide, high = (min(max(1, int(side * scale)), KIMI_SIDE * size) for side in (width, height))
@@ -70,7 +70,7 @@ def kimi_k25(c: Config, width: int, height: int) -> ImageTokens:
 def kimi_vl(c: Config, width: int, height: int) -> ImageTokens:
     """As large as it is, shrunk to the most patches, padded to whole squares of them."""
     v = vision_table(c)
-    size, merge = v.size("patch_size", default=14), [int(n) for n in v.items("merge_kernel_size") or (2, 2)]
+    size, merge = v.size("patch_size", default=14), v.sides("merge_kernel_size", (2, 2))
     patches = max(1, width // size) * max(1, height // size)
     scale = min(1.0, math.sqrt(KIMI_VL_PATCHES / patches))
     columns, rows = (

@@ -14,15 +14,22 @@ from vramwise.models.towers.projector_pieces import Ends, gated, norm
 from vramwise.records import record
 
 
+def queries_by_patches(c: Config) -> dict[int, int]:
+    """How many queries read an image of so many patches."""
+    table = c.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})
+    if not table.values or not all(str(name).isdecimal() for name in table.values):
+        raise c.error("projector_patch_to_query_dict: expected numbers of patches with numbers of queries")
+    return {int(name): table.size(name) for name in table.values}
+
+
 def aria(b: BlockBuilder, x: Value, e: Ends) -> Value:
     """Learned queries that read the patches by attention, then a plain MLP."""
-    table = e.model.table("projector_patch_to_query_dict") or Config({"1225": 128, "4900": 256})
-    counts = {name: Config(table.values).size(name) for name in table.values}
+    counts = queries_by_patches(e.model)
     width, queries = x.width, max(counts.values())
     h = norm(b, x, "cross_attn.layer_norm_kv")
     k, v = (b.linear(h, f"cross_attn.{name}_proj", width) for name in "kv")
     q = b.unary(
-        Queries(by_patches=tuple((int(patches), count) for patches, count in counts.items())),
+        Queries(by_patches=tuple(counts.items())),
         x,
         "",
         [b.parameter("", "query", (queries, width))],
