@@ -56,6 +56,11 @@ def format_bytes(n: int, unit: str = "GiB", decimals: int = 2) -> str:
     return f"{sign}{int(whole):,}{fraction} {unit}"
 
 
+def sized(n: int) -> str:
+    """A size in the largest binary unit that is not larger than it: `sized(3 * 2**29)` is `"1.50 GiB"`."""
+    return format_bytes(n, "auto")
+
+
 def parse_bytes(text: str) -> int:
     """Read a size such as `"80GB"`, `"1,024.5 GiB"`, `"1.5 TiB"` or `"123"` (bytes) as a whole number of bytes.
 

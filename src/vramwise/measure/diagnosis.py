@@ -18,7 +18,7 @@ from vramwise.measure.snapshot import Snapshot, Stack
 from vramwise.measure.timeline import Group, Held, Timeline, grouped, held_by, timeline_of
 from vramwise.measure.torch_causes import expandable, torch_cause
 from vramwise.measure.tracebacks import traceback_before
-from vramwise.units import TIB, format_bytes
+from vramwise.units import TIB, sized
 
 _MORE_THAN_ANY_MACHINE = 1000 * TIB
 
@@ -164,24 +164,20 @@ def _snapshot_cause(
     held: Held, timeline: Timeline, asked: int | None, kind: Kind, sizes: Counter[str]
 ) -> tuple[str, list[Change]]:
     if asked is None:
-        top = ", ".join(f"{name} {_size(size)}" for name, size in sizes.most_common(2))
-        return f"nothing failed in this window; at its peak of {_size(timeline.peak)} the most is {top}", []
+        top = ", ".join(f"{name} {sized(size)}" for name, size in sizes.most_common(2))
+        return f"nothing failed in this window; at its peak of {sized(timeline.peak)} the most is {top}", []
     spare = held.fragmentation
     if spare >= asked > held.largest_free:
         return (
-            f"fragmentation: {_size(spare)} is reserved and unused, the largest free block is "
-            f"{_size(held.largest_free)}{_while(kind)}",
+            f"fragmentation: {sized(spare)} is reserved and unused, the largest free block is "
+            f"{sized(held.largest_free)}{_while(kind)}",
             [Change(expandable(), spare, "none")],
         )  # fmt: skip
     most = sizes.most_common(1)
-    what = f"; the most is held by {most[0][0]} ({_size(most[0][1])})" if most else ""
+    what = f"; the most is held by {most[0][0]} ({sized(most[0][1])})" if most else ""
     doing = f"{kind.doing} needs more" if kind.doing else "something asks for more"
     return f"the memory is in use, and {doing}{what}", []
 
 
 def _while(kind: Kind) -> str:
     return f"; it failed in {kind.doing}" if kind.doing else ""
-
-
-def _size(size: int) -> str:
-    return format_bytes(size, "auto")

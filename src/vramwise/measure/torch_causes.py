@@ -21,7 +21,7 @@ from typing import Final
 from vramwise.measure.causes import UNKNOWN, Kind
 from vramwise.measure.changes import Change
 from vramwise.measure.messages import OomMessage
-from vramwise.units import GIB, MIB, format_bytes
+from vramwise.units import GIB, MIB, sized
 
 _LARGEST_CONTEXT: Final = 2389 * MIB
 """hardware/calibration.csv context_per_sm_eager, highest row (18.1 MiB), on 132 multiprocessors: what a process takes
@@ -46,10 +46,10 @@ def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[s
         return f"one tensor is larger than the whole card{_while(kind)}", []
     if (limit := _limit_reached(message)) is not None:
         change = Change("a larger limit (set_per_process_memory_fraction)", (message.total or limit) - limit, "none")
-        return f"the process may take only {_size(limit)} of the card{_while(kind)}", [change]
+        return f"the process may take only {sized(limit)} of the card{_while(kind)}", [change]
     if tried is not None and free is not None and tried < free:
         return (
-            f"the driver refused {_size(tried)} although {_size(free)} was free when the message was written: another "
+            f"the driver refused {sized(tried)} although {sized(free)} was free when the message was written: another "
             "process held it at that moment, or a limit other than the card's size was reached (MIG or vGPU slice, "
             "WSL, a container's host memory, ulimit -v, IPC handles, address space)",
             list(_REFUSED),
@@ -59,11 +59,11 @@ def torch_cause(message: OomMessage, kind: Kind, *, first_step: bool) -> tuple[s
     if (shared := _shared_card(message)) is not None:
         return shared
     if tried is not None and spare is not None and spare >= tried:
-        return _fragmentation(message, spare, f"in pieces smaller than {_size(tried)}", kind)
+        return _fragmentation(message, spare, f"in pieces smaller than {sized(tried)}", kind)
     if (other := _other_processes(message)) is not None:
         return other
     if tried is not None and spare and spare + (free or 0) >= tried:
-        apart = f"apart from the {_size(free or 0)} that is free; {_size(tried)} fits into both together"
+        apart = f"apart from the {sized(free or 0)} that is free; {sized(tried)} fits into both together"
         return _fragmentation(message, spare, apart, kind)
     if kind is UNKNOWN:
         return "the memory is in use; the report does not say by what (give the whole traceback or a snapshot)", []
@@ -131,17 +131,13 @@ def _other_processes(message: OomMessage) -> tuple[str, list[Change]] | None:
     verb = "holds" if len(message.others) == 1 else "hold"
     beside = " (this process's own CUDA context among it)" if is_own_too else ""
     change = Change(f"end {who}, or take another card", held, "none")
-    return f"{who} {verb} {_size(held)} of the card{beside}", [change]
+    return f"{who} {verb} {sized(held)} of the card{beside}", [change]
 
 
 def _fragmentation(message: OomMessage, spare: int, apart: str, kind: Kind) -> tuple[str, list[Change]]:
-    cause = f"fragmentation: {_size(spare)} is reserved and unused, but {apart}{_while(kind)}"
+    cause = f"fragmentation: {sized(spare)} is reserved and unused, but {apart}{_while(kind)}"
     return cause, [Change(expandable(message), spare, "none")]
 
 
 def _while(kind: Kind) -> str:
     return f"; it failed in {kind.doing}" if kind.doing else ""
-
-
-def _size(size: int) -> str:
-    return format_bytes(size, "auto")

@@ -11,7 +11,7 @@ from vramwise.measure.causes import kind_of
 from vramwise.measure.changes import Change
 from vramwise.measure.snapshot import Frame, Stack
 from vramwise.planner import Suggestion
-from vramwise.units import format_bytes
+from vramwise.units import format_bytes, sized
 
 
 def oom_screen(found: Sequence[Diagnosis], estimated: Sequence[Suggestion] | None, top: int) -> list[Line]:
@@ -45,7 +45,7 @@ def _estimated(estimated: Sequence[Suggestion], width: int) -> list[Line]:
 def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
     memory = f"{item.memory} memory" if item.memory not in ("device", None) else ""
     where = " · ".join(piece for piece in (item.program, item.device, memory) if piece)
-    asked = f"asked for {_size(item.asked)}" if item.asked is not None else ""
+    asked = f"asked for {sized(item.asked)}" if item.asked is not None else ""
     said_so = "probably OUT OF MEMORY" if item.is_probable else "OUT OF MEMORY"
     verdict = said_so if item.is_failure else "no failure in this window"
     lines: list[Line] = [
@@ -58,13 +58,13 @@ def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
     if item.stack:
         lines += wrapped_text(f"{'at':<12}", where_of(item.stack), width)
     if item.holdings:
-        pieces = [f"{name} {_size(size)}" for name, size in item.holdings]
+        pieces = [f"{name} {sized(size)}" for name, size in item.holdings]
         lines += wrapped([f"{'held by':<12}" + pieces[0], *pieces[1:]], width, indent=12)
     if item.changes:
         lines += ["", "two smallest changes"]
         lines += [line for change in item.changes for line in _change(change, width)]
     if item.largest and top:
-        rows = [[_size(group.size), f"{group.count:,}", kind_of(group.stack).name] for group in item.largest[:top]]
+        rows = [[sized(group.size), f"{group.count:,}", kind_of(group.stack).name] for group in item.largest[:top]]
         head, *rest = columns([["largest live blocks", "blocks", "kind"], *rows])
         lines += ["", f"{head}   asked for by"]
         lines += [
@@ -76,7 +76,7 @@ def _one(item: Diagnosis, width: int, top: int) -> list[Line]:
 
 def _change(change: Change, width: int) -> list[str]:
     """What to change, what it frees and costs; these below it where the line is too long for all."""
-    frees = [f"frees up to {_size(change.frees)}"] if change.frees else []
+    frees = [f"frees up to {sized(change.frees)}"] if change.frees else []
     pieces = [*frees, f"cost: {change.cost}"]
     what = wrapped_text("  ", change.what, width)
     if len(what) > 1:
@@ -91,8 +91,8 @@ def _numbers(item: Diagnosis) -> list[str]:
         ("process", item.process), ("outside torch", item.outside_torch), ("limit", item.limit),
         ("outside this process's torch", item.elsewhere),
     )  # fmt: skip
-    found = [f"{name} {_size(size)}" for name, size in named if size is not None]
-    return found + [f"process {name} {_size(size)}" for name, size in item.others]
+    found = [f"{name} {sized(size)}" for name, size in named if size is not None]
+    return found + [f"process {name} {sized(size)}" for name, size in item.others]
 
 
 def where_of(stack: Stack) -> str:
@@ -105,7 +105,3 @@ def where_of(stack: Stack) -> str:
 
 def _frame(frame: Frame) -> str:
     return f"{frame.filename.rsplit('/', 1)[-1]}:{frame.line} {frame.name}" if frame.filename else frame.name
-
-
-def _size(size: int | None) -> str:
-    return format_bytes(size or 0, "auto")

@@ -26,7 +26,7 @@ from vramwise.measure.messages.message import (
     size_found,
     whole_found,
 )
-from vramwise.units import format_bytes
+from vramwise.units import sized
 
 _PARTS: Final = (
     (
@@ -78,11 +78,11 @@ def _xla(reading: Reading) -> OomMessage:
     if held and whole:
         name, size = max(held, key=lambda one: one[1])
         change = next(change for part, _, change in _PARTS if part == name)
-        cause = f"the compiled program needs {_size(whole)}, most of it {name} ({_size(size)}); {_POOL}"
+        cause = f"the compiled program needs {sized(whole)}, most of it {name} ({sized(size)}); {_POOL}"
         changes = (change, _FRACTION)
     elif limit:
-        in_use = f", {_size(used)} of it in use" if used is not None else ""
-        cause = f"the pool is {_size(limit)}{in_use}; {_POOL}"
+        in_use = f", {sized(used)} of it in use" if used is not None else ""
+        cause = f"the pool is {sized(limit)}{in_use}; {_POOL}"
         changes = (_FRACTION, _SMALLER)
     return OomMessage(
         "XLA",
@@ -186,10 +186,6 @@ def _onnx(reading: Reading) -> OomMessage:
             ("a smaller batch or smaller inputs", "some speed"),
         ),
     )
-
-
-def _size(size: int) -> str:
-    return format_bytes(size, "auto")
 
 
 WORDINGS: Final = (
