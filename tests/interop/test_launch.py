@@ -156,7 +156,41 @@ def test_a_part_of_a_flag_without_its_value_is_one_line(flag):
         read(f"vllm serve {LLAMA} {flag}")
 
 
-@pytest.mark.parametrize("tag", ["server", "full", "light-b5000", "server-b5000"])
+@pytest.mark.parametrize("words", ["bench throughput --model {} -O0", "bench latency -O0 --model {}",
+                                   "bench -O 0 startup --model {}"])  # fmt: skip
+def test_benchmarks_of_vllm_that_start_an_engine_are_that_engine(words):
+    launch = read("vllm " + words.format(LLAMA))
+    assert launch.scenario == {"model": LLAMA, "task": "serve", "serve": {"engine": "vllm", "enforce_eager": True}}
+    assert any("without max_num_batched_tokens" in note for note in launch.notes)
+    assert not any("belong to no flag" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("bench serve --model {} -O0", "vllm bench serve asks a server, which holds the memory"),
+        ("bench sweep serve --serve-cmd 'vllm serve {}'", "vllm bench sweep asks a server"),
+        ("complete --url http://x", "vllm complete asks a server"),
+        ("collect-env", "vllm collect-env starts no engine: expected vllm serve MODEL"),
+        ("bench throughput {}", "names no model: expected --model MODEL"),
+    ],
+)
+def test_commands_of_vllm_that_start_no_engine_are_no_server(words, said):
+    with pytest.raises(UsageError, match=said):
+        read("vllm " + words.format(LLAMA))
+
+
+def test_a_batch_of_vllm_is_a_server_s_engine():
+    launch = read(f"vllm run-batch -i in.jsonl -o out.jsonl --model {LLAMA} --max-model-len 4096")
+    assert (launch.scenario["model"], launch.scenario["serve"]["max_model_len"]) == (LLAMA, 4096)
+
+
+_DIGEST = f"@sha256:{'0a' * 32}"
+
+
+@pytest.mark.parametrize(
+    "tag", ["server", "full", "light-b5000", "server-b5000", f"server{_DIGEST}", f"full-b5000{_DIGEST}"]
+)
 def test_llama_cpps_image_without_a_backend_runs_on_the_cpu(tag):
     """docs/docker.md: only the images that name CUDA, ROCm, Vulkan, MUSA or SYCL have a GPU's backend."""
     launch = read(f"docker run ghcr.io/ggml-org/llama.cpp:{tag} -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99")

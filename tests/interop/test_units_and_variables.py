@@ -57,6 +57,28 @@ def test_a_units_name_for_its_program_is_no_word_of_the_command(tmp_path, signs)
         launch_of(tmp_path, "llm.service", f"[Service]\nExecStart={signs}\n")
 
 
+TEMPLATE = "[Service]\nExecStart=vllm serve %i --max-model-len ${LENGTH} --served-model-name at100%%\n"
+
+
+def test_a_template_s_instance_is_what_stands_behind_the_at_sign(tmp_path):
+    unit = TEMPLATE + "Environment=LENGTH=4096\n"
+    launch = launch_of(tmp_path, "vllm@qwen3-8b.service", unit)
+    assert (launch.scenario["model"], launch.scenario["serve"]["max_model_len"]) == ("qwen3-8b", 4096)
+    with pytest.raises(UsageError, match="names no model"):
+        launch_of(tmp_path, "vllm@.service", unit)
+    fixed = unit.replace("serve %i", "serve qwen3-8b --port 80%i")
+    notes = launch_of(tmp_path, "vllm@.service", fixed).notes
+    assert any("only a run would tell, left out: %i (stands behind @ in the unit's name)" in note for note in notes)
+
+
+@pytest.mark.parametrize("unset", ["LENGTH", "LENGTH=4096", "OTHER LENGTH"])
+def test_what_a_unit_unsets_is_not_there(tmp_path, unset):
+    unit = TEMPLATE.replace("%i", "qwen3-8b") + f"Environment=LENGTH=4096\nUnsetEnvironment={unset}\n"
+    assert "max_model_len" not in launch_of(tmp_path, "vllm.service", unit).scenario["serve"]
+    kept = TEMPLATE.replace("%i", "qwen3-8b") + "Environment=LENGTH=4096\nUnsetEnvironment=LENGTH=1 LENGTHS\n"
+    assert launch_of(tmp_path, "vllm.service", kept).scenario["serve"]["max_model_len"] == 4096
+
+
 def test_a_unit_of_ollamas_server_takes_the_model_that_is_given(tmp_path):
     text = "[Service]\nExecStart=/usr/bin/ollama serve\nEnvironment=OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=2\n"
     launch = launch_of(tmp_path, "ollama.service", text, "qwen3:8b")

@@ -127,7 +127,7 @@ _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
     "accelerate's, flags of vLLM or SGLang, a Compose file, a Kubernetes manifest, values of the vLLM "
     "production stack, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command line, "
-    "a notebook or a Modelfile"
+    "variables (.env), a notebook or a Modelfile"
 )
 
 

@@ -1,7 +1,8 @@
 """Units of systemd: the commands of `ExecStart=` with the variables of `Environment=`. Nothing is run.
 
 Read in systemd 258 man/systemd.syntax.xml (continued lines, comments within them), systemd.service.xml (prefixes of
-commands, an empty `ExecStart=` forgets those before it) and systemd.exec.xml (Environment=, EnvironmentFile=).
+commands, an empty `ExecStart=` forgets those before it), systemd.exec.xml (Environment=, EnvironmentFile=,
+UnsetEnvironment=, which is applied last) and systemd.unit.xml (specifiers).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _SECTION = re.compile(r"(?m)^[ \t]*\[Service\][ \t]*\r?$")
 _STARTS = re.compile(r"(?m)^[ \t]*ExecStart[ \t]*=")
 _PREFIXES = "@-:+!|"
 _MOST_LINES = 10_000
+_SPECIFIER = re.compile(r"%.")
+_INSTANCE = "instance_of_the_unit"
 
 
 def is_unit(text: str) -> bool:
@@ -30,18 +33,39 @@ def unit_programs(text: str, name: str) -> list[Program]:
     commands: list[str] = []
     environment: dict[str, str] = {}
     files: list[str] = []
-    for key, value in _settings(text):
+    unset: list[str] = []
+    instance = name.partition("@")[2]
+    for key, raw in _settings(text):
+        value = _specified(raw, instance)
         if key == "ExecStart":
             commands = [*commands, _command(value)] if value else []
         elif key == "Environment":
             environment = environment | dict(_assignments(value)) if value else {}
+        elif key == "UnsetEnvironment":
+            unset = [*unset, *_words(value)] if value else []
         elif key == "EnvironmentFile" and value:
             files.append(value.removeprefix("-"))
-    found = programs_in_text("\n".join(commands), environment, name)
-    if not files:
-        return found
-    note = f"EnvironmentFile is not read: {', '.join(clipped(one, 80) for one in files[:8])} may set more"
-    return [replace(one, notes=(*one.notes, note)) for one in found]
+    kept = {key: value for key, value in environment.items() if not {key, f"{key}={value}"} & set(unset)}
+    found = programs_in_text("\n".join(commands), kept, name)
+    shown = ", ".join(clipped(one, 80) for one in files[:8])
+    more = [f"EnvironmentFile is not read: {shown} may set more"] if files else []
+    return [replace(one, notes=(*(_said(note) for note in one.notes), *more)) for one in found]
+
+
+def _specified(value: str, instance: str) -> str:
+    """`%i` and `%I` as what stands behind `@` in the unit's name; of a template's, which has nothing there, what only
+    its start tells. The others (`%h`, `%t`) are paths of the machine, and stay."""
+    known = {"%%": "%", **dict.fromkeys(("%i", "%I"), instance or f"${{{_INSTANCE}}}")}
+    return _SPECIFIER.sub(lambda found: known.get(found[0], found[0]), value)
+
+
+def _said(note: str) -> str:
+    """A note that names a template's instance as the unit does."""
+    if _INSTANCE not in note:
+        return note
+    return (
+        note.replace(f"${{{_INSTANCE}}}", "%i").replace(f"${_INSTANCE}", "%i") + " (stands behind @ in the unit's name)"
+    )
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
@@ -73,11 +97,14 @@ def _command(value: str) -> str:
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
     """`A=1 "B=two words" 'C=3'`."""
-    try:
-        words = shlex.split(text)
-    except ValueError:
-        words = text.split()
-    for word in words:
+    for word in _words(text):
         name, sign, value = word.partition("=")
         if sign and name.isidentifier():
             yield name, value
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()

@@ -91,7 +91,7 @@ UNCOUNTED = {
     "--n-cpu-ffn": "MLPs that it keeps on the host are charged to the GPU here",
 }
 # docs/docker.md: full, light and server without a backend's name behind it are built for the CPU alone
-_ON_CPU = re.compile(r"llama\.cpp:(?:full|light|server)(?:-b\d+)?$")
+_ON_CPU = re.compile(r"llama\.cpp:(?:full|light|server)(?:-b\d+)?(?:@sha256:[0-9a-f]+)?$")
 _CHAT_PROGRAMS = frozenset({"", "llama-server", "server", "llama-cli"})  # "": in a container
 _MOST_LAYERS = 100_000
 

@@ -80,11 +80,20 @@ _READ_APART = frozenset({
 })  # fmt: skip
 _BENCHMARKS = ("throughput", "latency")
 _DEFAULT_LORA_RANK = 16
+_BENCHES = frozenset({"throughput", "latency", "startup", "mm-processor", "forward"})
+_ASKING = frozenset({"serve", "sweep"})
+_NO_ENGINE = ("complete", "collect-env", "download-kernels")
+_IN_A_PROGRAM = (  # engine/arg_utils.py get_batch_defaults, UsageContext.LLM_CLASS
+    "without max_num_batched_tokens a benchmark's engine takes up to four times a server's tokens in a step, "
+    "which is not counted"
+)
 
 
 def read(start: Start) -> Launch:
     """The scenario of a vLLM command line."""
-    words = words_for("vllm", replace(start, words=_spelled(start.words)))
+    own, in_a_program = _after_command(start)
+    start = replace(start, words=_spelled(own))
+    words = words_for("vllm", start)
     settings: dict[str, object] = {"engine": "vllm", **settings_of(words, MEANINGS)}
     _benchmark(words, settings)
     if start.version:
@@ -94,7 +103,8 @@ def read(start: Start) -> Launch:
     for name, key in SWITCHES.items():
         if start.environment.get(name) in ("0", "1"):
             settings[key] = start.environment[name] == "1"
-    notes = [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
+    notes = [_IN_A_PROGRAM] if in_a_program else []
+    notes += [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
     _quantization(words, settings, notes)
     _adapters(words, settings)
     speculative = _speculative(words)
@@ -105,12 +115,31 @@ def read(start: Start) -> Launch:
         settings["enforce_eager"] = True  # config/vllm.py OPTIMIZATION_LEVEL_00; before 0.12 the same by mode 0
     settings |= stages_of(start, "VLLM_PP_LAYER_PARTITION")
     loose = list(words.loose)
-    model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose else None)
-    model = one_model("vLLM", model, "vllm serve MODEL")
+    model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose and not in_a_program else None)
+    model = one_model("vLLM", model, "--model MODEL" if in_a_program else "vllm serve MODEL")
     read_flags = frozenset(MEANINGS) | _READ_APART
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
     return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
+
+
+def _after_command(start: Start) -> tuple[tuple[str, ...], bool]:
+    """The words behind `bench throughput` and the like, and whether that starts the engine in a program of its own.
+
+    vLLM 0.33 entrypoints/cli. Raises UsageError for what only asks a server, or starts no engine.
+    """
+    command = start.words[0] if start.program == "vllm" and start.words else ""
+    if command == "run-batch":
+        return start.words[1:], False
+    if command not in ("bench", *_NO_ENGINE):
+        return start.words, False
+    place, kind = next(((i, one) for i, one in enumerate(start.words) if one in _BENCHES | _ASKING), (0, ""))
+    if command == "bench" and kind in _BENCHES:
+        return (*start.words[1:place], *start.words[place + 1 :]), True
+    if command == "complete" or kind in _ASKING:
+        named = f"{command} {kind}".strip()
+        raise UsageError(f"vllm {named} asks a server, which holds the memory: give the command that starts it")
+    raise UsageError(f"vllm {command} starts no engine: expected vllm serve MODEL")
 
 
 def _spelled(words: Sequence[str]) -> tuple[str, ...]:
