@@ -110,7 +110,7 @@ def _shared_card(message: OomMessage) -> tuple[str, list[Change]] | None:
     count, held = len(like) + (message.process is not None), sum(like) + (message.process or 0)
     if count < _RANKS or own < _LARGEST_CONTEXT or held < (message.total or 0) // 2:
         return None
-    cause = f"{count} processes of about the same size hold {_size(held)} of this one card: ranks of one job share it"
+    cause = f"{count} processes of about the same size hold {sized(held)} of this one card: ranks of one job share it"
     what = "a card for each rank (CUDA_VISIBLE_DEVICES, torch.cuda.set_device(local_rank)), or fewer processes"
     return cause, [Change(what, held - held // count, "none")]
 

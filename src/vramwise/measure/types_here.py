@@ -41,6 +41,6 @@ def _names_in(code: str) -> Iterator[str]:
             continue
         for one in ast.walk(node):
             if isinstance(one, ast.Dict):
-                yield from (key.value for key in one.keys if isinstance(key, ast.Constant))
+                yield from (str(key.value) for key in one.keys if isinstance(key, ast.Constant))
             elif isinstance(one, ast.Tuple) and one.elts and isinstance(one.elts[0], ast.Constant):
                 yield str(one.elts[0].value)

@@ -78,15 +78,10 @@ _READ_APART = frozenset({
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
     "--calculate-kv-scales", "--config", _LEVEL, *CAPTURED,
 })  # fmt: skip
-_BENCHMARKS = ("throughput", "latency")
 _DEFAULT_LORA_RANK = 16
 _BENCHES = frozenset({"throughput", "latency", "startup", "mm-processor", "forward"})
 _ASKING = frozenset({"serve", "sweep"})
 _NO_ENGINE = ("complete", "collect-env", "download-kernels")
-_IN_A_PROGRAM = (  # engine/arg_utils.py get_batch_defaults, UsageContext.LLM_CLASS
-    "without max_num_batched_tokens a benchmark's engine takes up to four times a server's tokens in a step, "
-    "which is not counted"
-)
 
 
 def read(start: Start) -> Launch:
@@ -95,7 +90,6 @@ def read(start: Start) -> Launch:
     start = replace(start, words=_spelled(own))
     words = words_for("vllm", start)
     settings: dict[str, object] = {"engine": "vllm", **settings_of(words, MEANINGS)}
-    _benchmark(words, settings)
     if start.version:
         settings["engine_version"] = start.version
     if start.environment.get("VLLM_USE_V1") == "0":
@@ -103,8 +97,9 @@ def read(start: Start) -> Launch:
     for name, key in SWITCHES.items():
         if start.environment.get(name) in ("0", "1"):
             settings[key] = start.environment[name] == "1"
-    notes = [_IN_A_PROGRAM] if in_a_program else []
-    notes += [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
+    if in_a_program and "--async-engine" not in (*words.given, *words.unknown):
+        settings["offline_inference"] = True
+    notes = [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
     _quantization(words, settings, notes)
     _adapters(words, settings)
     speculative = _speculative(words)
@@ -160,20 +155,6 @@ def _counts(limits: Mapping[str, object]) -> dict[str, object]:
 
 _DRAFTS_ALONE = ("ngram", "mtp", "suffix", "dspark", "extract_hidden_states", "custom_class")
 _COUNTS_ITSELF = frozenset({"suffix", "dspark"})
-
-
-def _benchmark(words: Words, settings: dict[str, object]) -> None:
-    """`vllm bench throughput` and `latency` run `LLM`, the first by --async-engine a server's engine; `serve` asks one
-    that runs already (0.33 benchmarks/throughput.py, latency.py, serve.py). Raises UsageError."""
-    if words.loose[:1] != ["bench"]:
-        return
-    kind = words.loose[1] if len(words.loose) > 1 else ""
-    if kind not in _BENCHMARKS:
-        raise UsageError(f"vllm bench {clipped(kind)}: it starts no engine, or none that is described: expected "
-                         f"{' or '.join(_BENCHMARKS)}, or the command of the server that it asks")  # fmt: skip
-    del words.loose[:2]
-    if "--async-engine" not in (*words.given, *words.unknown):
-        settings["offline_inference"] = True
 
 
 def _quantization(words: Words, settings: dict[str, object], notes: list[str]) -> None:
