@@ -211,6 +211,42 @@ def test_a_draft_model_has_weights_cache_and_buffer_of_its_own() -> None:
     assert len(by_device(two, "draft model")) == 2
 
 
+HYBRID = "Qwen/Qwen3.8-27B"
+
+
+def test_predicting_layers_have_a_context_of_their_own() -> None:
+    """common/speculative.cpp: a second context on the loaded model, its cache f16 whatever the model's own is."""
+    settings: dict[str, object] = {"gguf_quant": "Q4_K_M", "n_ctx": 131072, "n_parallel": 1, "flash_attn": True,
+                                   "cache_type_k": "q4_0", "cache_type_v": "q4_0", "engine_version": "b10473"}  # fmt: skip
+    plain = serve(HYBRID, 1, **settings)
+    both = serve(HYBRID, 1, **settings, speculative={"method": "mtp", "num_tokens": 2})
+    node = both.phases[-1].components.find("predicting layers")
+    assert node is not None
+    assert plain.phases[-1].components.find("predicting layers") is None
+    one_layer = 131072 * 2 * 4 * 256 * 2  # cells × (keys and values) × heads × width × f16
+    assert node.find("KV cache").bytes == one_layer  # type: ignore[union-attr]
+    states = both.quantities["recurrent_state_bytes"].expected - plain.quantities["recurrent_state_bytes"].expected
+    more = both.quantities["total_needed"].expected - plain.quantities["total_needed"].expected
+    assert more == node.bytes + states
+    # 20,134 - 18,842 MiB on a 3090 Ti, 20,152 - 18,864 on a GA100 (sudoingX/qwen38-mtp, c7bc415)
+    assert more == pytest.approx(1290 * MIB, rel=0.06)
+
+
+def test_predicting_layers_of_a_model_without_states_repeat_every_layers_cache() -> None:
+    """ggml-org/llama.cpp issue 28626 (b10820): no filter keeps the second cache to the predicting layers."""
+    both = serve("zai-org/GLM-4.5-Air", 1, gguf_quant="Q4_K_M", n_ctx=8192, n_parallel=1,
+                 speculative={"method": "mtp", "num_tokens": 1})  # fmt: skip
+    node = both.phases[-1].components.find("predicting layers")
+    assert node is not None
+    kv = node.find("KV cache")
+    assert kv is not None
+    assert kv.bytes == both.quantities["kv_cache_bytes"].expected
+    assert kv.low < kv.bytes // 40
+    two = serve("zai-org/GLM-4.5-Air", 2, gguf_quant="Q4_K_M", n_ctx=8192, n_parallel=1,
+                speculative={"method": "mtp", "num_tokens": 1})  # fmt: skip
+    assert [size > 0 for size in by_device(two, "predicting layers")] == [False, True]
+
+
 def test_a_projector_lies_on_the_first_device() -> None:
     model = "google/gemma-3-27b-it"
     plain = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192)

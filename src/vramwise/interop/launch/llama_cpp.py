@@ -69,13 +69,17 @@ _MODEL = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _CONTEXT = ("-c", "--ctx-size")
 _DRAFT = ("-md", "--model-draft", "--spec-draft-model", "-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+_DRAFTING = ("--spec-type",)
+_DRAFTED = ("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft")
+_DRAFTED_UNASKED = 3  # common/common.h common_params_speculative_draft n_max
 _ADAPTERS = ("--lora", "--lora-scaled")
 _DRAFT_LAYERS = ("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl")
 _LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers")
 _APART = frozenset((*_MODEL, *_REPOSITORY, *_CONTEXT, *_LAYERS, "-hff", "--hf-file", "-mu", "--model-url", "-ot",
                     "--override-tensor", "-dev", "--device", "-nkvu", "--no-kv-unified", "-no-fa", "--no-fa",
                     "--no-flash-attn", "-no-fmoe", "--no-fmoe", "--kv-offload", "-kvo", "--no-mmproj-offload",
-                    "--no-mmproj", "--no-mmproj-auto", *_ADAPTERS, *_DRAFT, *_DRAFT_LAYERS))  # fmt: skip
+                    "--no-mmproj", "--no-mmproj-auto", *_ADAPTERS, *_DRAFT, *_DRAFT_LAYERS,
+                    *_DRAFTING, *_DRAFTED))  # fmt: skip
 UNCOUNTED = {
     "--control-vector": "its tensors",
     "-cram": "the prompt cache in host memory",
@@ -216,13 +220,16 @@ def _rules(text: str) -> list[str]:
 
 
 def _beside(words: Words, settings: dict[str, object]) -> None:
-    """A draft model, and the projector that comes with a repository."""
+    """A draft model or the model's own predicting layers, and the projector that comes with a repository."""
     if _last(words, _REPOSITORY) and not any(flag in words.given for flag in ("--no-mmproj", "--no-mmproj-auto")):
         settings.setdefault("mmproj", "auto")
     if "mmproj" in settings and not is_there(str(settings["mmproj"])):
         settings["mmproj"] = "auto"
     name = _last(words, _DRAFT)
     if name is None:
+        if any(kind.startswith("draft-mtp") for kind in (_last(words, _DRAFTING) or "").split(",")):
+            drafted = whole(_last(words, _DRAFTED) or "0") or _DRAFTED_UNASKED
+            settings["speculative"] = {"method": "mtp", "num_tokens": drafted}
         return
     model, kind = (name, None) if is_there(name) else (
         model_of_file(name) if name.lower().endswith(".gguf") else model_of_repository(name)

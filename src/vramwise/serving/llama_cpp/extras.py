@@ -1,4 +1,5 @@
-"""What llama.cpp loads beside the model: a draft model with its own context, and a multimodal projector.
+"""What llama.cpp loads beside the model: a draft model with its own context, that of the model's own predicting
+layers, and a multimodal projector.
 
 Sources: ggml-org/llama.cpp common/speculative.cpp common_base_params_to_speculative (a draft takes the context, slots,
 batch and devices of the model; its cache is f16 and its layers all go to the GPU unless told otherwise) and
@@ -29,13 +30,19 @@ from vramwise.sources import resolve
 WARM_UP_TOKENS = 46 * 46  # of towers with free image sizes (clip.cpp set_warmup_n_tokens; some take 256)
 _TOWER = ("vision", "audio", "speech", "projector")
 _SPREAD = (0.3, 2.0)
+_PREDICTION = "predicting layers"
 _ADAPTERS = "llama.cpp src/llama-adapter.cpp, convert_lora_to_gguf.py (--outtype f32 unless told otherwise)"
 _ADAPTERS_FORMULA = "adapters × rank × Σ (in + out) × 4"
 
 
 def extras_of(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -> tuple[Extra, ...]:
-    """Draft model, projector and adapters, each where one is named."""
-    found = [*_draft(scenario, plan, gpu), *_projector(scenario, model, plan), *_adapters(model, plan)]
+    """Draft model or predicting layers, projector and adapters, each where one is named."""
+    found = [
+        *_draft(scenario, plan, gpu),
+        *_prediction(scenario, model, plan, gpu),
+        *_projector(scenario, model, plan),
+        *_adapters(model, plan),
+    ]
     return tuple(found)
 
 
@@ -69,6 +76,45 @@ def _draft(scenario: Scenario, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
         Node.group(device_name(i), (_renamed(part, part.children[i]) for part in parts)) for i in range(own.devices)
     )
     yield Extra(Node.group("draft model", devices, formula=formula), host)
+
+
+def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
+    """The second context in which the model's own last layers draft (`--spec-type draft-mtp`): no weights of its own,
+    but a cache of the whole context in f16, a compute buffer, and a CUDA backend with its pool (common/speculative.cpp
+    common_speculative_init_result: llama_init_from_model on the loaded model with LLAMA_CONTEXT_TYPE_MTP, n_rs_seq 0).
+
+    Hybrid models have keys and values of the predicting layers alone; of others every layer has them again (issue
+    28626, b10820: no filter for DeepSeek 2, GLM 4 MoE, Cohere 2 MoE), or theirs alone where that is mended.
+    """
+    told = scenario.serve.speculative or {}
+    if "mtp" not in str(told.get("method")) or told.get("model") or plan.is_ik:
+        return
+    settings = scenario.serve.replace(cache_type_k=None, cache_type_v=None, speculative=None, mmproj=None)
+    own = resolve_plan(scenario.replace(serve=settings), model)
+    terms = Terms(model, own, placement(model, own), False, gpu)
+    by_layer = [size for size in terms.cache.kv_by_layer if size]
+    layers = model.config.size("num_nextn_predict_layers", default=1, least=0) or 1
+    one = layers * by_layer[-1] if by_layer else 0
+    every = one if any(terms.cache.state_by_layer) else sum(by_layer)
+    source = "llama.cpp common/speculative.cpp common_base_params_to_speculative"
+    kv = Node("KV cache", every, "derived", one, every, formula="predicting layers × cells × (K row + V row) in f16",
+              inputs={"cells": own.cells, "layers": layers}, source=source)  # fmt: skip
+    if not own.devices:
+        yield Extra(Node(_PREDICTION, 0, "exact"), Node.group(_PREDICTION, (kv,)))
+        return
+    last = own.devices - 1  # the predicting layers follow the model's last one
+    work, pool = (node.children[last] if last else node for node in (terms.compute, terms.around[1]))
+    # a block of the same widths: its buffer is at most that of the model's graph
+    compute = Node("compute buffer", work.bytes, "derived", work.bytes // 2, work.high, formula="that of the model",
+                   source=source)  # fmt: skip
+    on_gpu, held = own.kv_on_gpu, _renamed(Node("runtime pool", 0, "exact"), pool)
+    parts = (kv, compute, held) if on_gpu else (compute, held)
+    host = None if on_gpu else Node.group(_PREDICTION, (kv,))
+    if not last:
+        yield Extra(Node.group(_PREDICTION, parts), host)
+        return
+    rest = [Node(device_name(i), 0, "exact") for i in range(last)]
+    yield Extra(Node.group(_PREDICTION, (*rest, Node.group(device_name(last), parts))), host)
 
 
 def _renamed(part: Node, child: Node) -> Node:
