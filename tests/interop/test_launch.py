@@ -85,6 +85,14 @@ def read(line):
             "llama.cpp", "gpt-oss-20b", {"gguf_quant": "Q8_0", "override_tensor": ["exps=CPU"], "n_cpu_moe": 4},
         ),
         (
+            "llama-server -m Qwen3-32B-Q4_K_M.gguf --spec-type draft-mtp,ngram-mod --spec-draft-n-max 2",
+            "llama.cpp", "Qwen3-32B", {"gguf_quant": "Q4_K_M", "speculative": {"method": "mtp", "num_tokens": 2}},
+        ),
+        (
+            "llama-server -m Qwen3-32B-Q4_K_M.gguf --spec-type draft-mtp",
+            "llama.cpp", "Qwen3-32B", {"gguf_quant": "Q4_K_M", "speculative": {"method": "mtp", "num_tokens": 3}},
+        ),
+        (
             "llama-server -m Qwen3-32B-UD-Q4_K_XL.gguf -mla 2 -amb 512 -fmoe",
             "llama.cpp", "Qwen3-32B",
             {"gguf_quant": "custom", "variant": "ik_llama.cpp", "mla_attn": 2, "attn_max_b": 512, "fused_moe": 1},

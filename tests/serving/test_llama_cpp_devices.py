@@ -216,8 +216,10 @@ HYBRID = "Qwen/Qwen3.8-27B"
 
 def test_predicting_layers_have_a_context_of_their_own() -> None:
     """common/speculative.cpp: a second context on the loaded model, its cache f16 whatever the model's own is."""
-    settings: dict[str, object] = {"gguf_quant": "Q4_K_M", "n_ctx": 131072, "n_parallel": 1, "flash_attn": True,
-                                   "cache_type_k": "q4_0", "cache_type_v": "q4_0", "engine_version": "b10473"}  # fmt: skip
+    settings: dict[str, object] = {
+        "gguf_quant": "Q4_K_M", "n_ctx": 131072, "n_parallel": 1, "flash_attn": True, "cache_type_k": "q4_0",
+        "cache_type_v": "q4_0", "engine_version": "b10473",
+    }  # fmt: skip
     plain = serve(HYBRID, 1, **settings)
     both = serve(HYBRID, 1, **settings, speculative={"method": "mtp", "num_tokens": 2})
     node = both.phases[-1].components.find("predicting layers")
