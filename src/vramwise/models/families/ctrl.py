@@ -16,6 +16,7 @@ def embedding(c: Config) -> Block:
     """Tokens, scaled, plus a buffer of positions, of which backward needs nothing."""
     b = BlockBuilder("transformer")
     x = b.scale(b.embedding("w", c.vocab_size, c.hidden_size))
+    b.buffer("", "pos_encoding", (c.size("n_positions", default=256), c.hidden_size), "fp32")
     return b.build(hidden=b.dropout(x, c.number("embd_pdrop", 0.1)))
 
 

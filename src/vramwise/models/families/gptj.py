@@ -36,6 +36,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         raise c.error(f"rotary_dim: expected an even number up to a head's width ({q.width}), got {rotary_dim}")
     keeps_fp32 = c.model_type == "codegen"
     widths = [q.width, k.width]
+    b.buffer("attn", "embed_positions", (c.size("max_position_embeddings"), rotary_dim), "fp32")
     q, k = b.op(RotaryEveryTwo(rotary_dim=rotary_dim, keeps_fp32=keeps_fp32), "attn", [q, k], widths)
     mixed = b.attention(
         Attention(

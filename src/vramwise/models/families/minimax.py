@@ -33,8 +33,12 @@ def lightning_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """out(sigmoid(gate(x)) · norm(linear attention with a decay for every head)); keeps a d·d matrix for each."""
     heads, d, module = c.num_attention_heads, c.head_dim, "self_attn"
     b.part = "attention"
+    length = c.size("block_size")
+    for name, shape in (("slope_rate", (heads, 1, 1)), ("query_decay", (heads, length, 1)),
+                        ("key_decay", (heads, length, 1)), ("diagonal_decay", (1, heads, length, length))):  # fmt: skip
+        b.buffer(module, name, shape)
     qkv = b.activation(b.linear(x, f"{module}.qkv_proj", 3 * heads * d), c.text("hidden_act"), f"{module}.act_fn")
-    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": c.size("block_size")}
+    settings: dict[str, Any] = {"num_heads": heads, "chunk_size": length}
     mixed = b.unary(LightningAttention(**settings), b.unary(PaddingZeroed(), qkv), module, width=heads * d)
     mixed = b.rms_norm(mixed, f"{module}.norm")
     gate = b.activation(b.linear(x, f"{module}.output_gate", heads * d), "sigmoid", module)

@@ -68,6 +68,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     tables = [b.parameter(f"model.decoder.embed_tokens.{i}", "weight", (rows + 1, width), shard="vocab") for i in many]
     listens, first = c.model_type == "musicgen", text.num_hidden_layers
     conditions = [] if listens else [b.input("encoder", width)]
+    b.buffer("model.decoder.embed_positions", "weights", (decoder.size("max_position_embeddings", default=2048), width))
     (embedded,) = b.op(CodesEmbedding(), "model.decoder", conditions, [width], tables)
     start = b.build(hidden=b.dropout(embedded, decoder.number("dropout", 0.1)))
     layers = (layer(decoder, i, first, listens=listens) for i in range(decoder.num_hidden_layers))

@@ -6,6 +6,8 @@ bare `SpeechT5Model` in transformers 5.23; what training keeps is not described.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
 from vramwise.models.families.wav2vec2 import before_layers, convolutions
@@ -85,6 +87,15 @@ def before_encoder(c: Config, what: str) -> list[Weight]:
     return found
 
 
+def positions(c: Config, what: str, *, in_decoder: bool) -> list[Weight]:
+    """The table of fixed positions before a stack, which no file holds: scaled, or fairseq's with rows for padding."""
+    rows = c.size(f"max_{what}_positions")
+    if (what == "text") != in_decoder:
+        return [("encode_positions.pe", (1, rows, c.hidden_size))]
+    name = "embed_positions" if in_decoder else "pos_sinusoidal_embed"
+    return [(f"{name}.weights", (rows + c.size("pad_token_id", default=1, least=0) + 3, c.hidden_size))]
+
+
 def before_decoder(c: Config, what: str) -> list[Weight]:
     """A table of tokens, or products over mel bins and what tells the speaker."""
     width, units = c.hidden_size, c.size("speech_decoder_prenet_units")
@@ -116,14 +127,17 @@ def blocks(config: Config) -> tuple[Block, ...]:
     pair = ends(c)
     root = "speecht5." if pair else ""
 
-    def block(name: str, weights: list[Weight], tied: dict[str, str] | None = None) -> Block:
-        return known_weights(name, weights, "speech", part="audio", modality="audio", tied=tied or {})
+    def block(
+        name: str, weights: list[Weight], tied: dict[str, str] | None = None, fixed: Sequence[Weight] = ()
+    ) -> Block:
+        return known_weights(name, weights, "speech", part="audio", modality="audio", tied=tied or {}, buffers=fixed)
 
     halves = [block(f"{root}encoder.wrapped_encoder", encoder(c)), block(f"{root}decoder.wrapped_decoder", decoder(c))]
     if pair is None:
         return tuple(halves)
-    found = [block(f"{root}encoder.prenet", before_encoder(c, pair[0])), halves[0],
-             block(f"{root}decoder.prenet", before_decoder(c, pair[1])), halves[1]]  # fmt: skip
+    heard = positions(c, pair[0], in_decoder=False), positions(c, pair[1], in_decoder=True)
+    found = [block(f"{root}encoder.prenet", before_encoder(c, pair[0]), fixed=heard[0]), halves[0],
+             block(f"{root}decoder.prenet", before_decoder(c, pair[1]), fixed=heard[1]), halves[1]]  # fmt: skip
     if pair[1] == "speech":
         return (*found, block("speech_decoder_postnet", behind_decoder(c)))
     head = product("lm_head", c.vocab_size, c.hidden_size, bias=False)

@@ -87,7 +87,7 @@ def image_tokens(c: Config, width: int, height: int, together: int = 1) -> Image
         raise UsageError(f"an image of {width} × {height} pixels: expected sides from 1 to {LARGEST_SIDE:,}")
     if max(width, height) > WIDEST_RATIO * min(width, height):
         raise UsageError(f"an image of {width} × {height} pixels: expected sides at most {WIDEST_RATIO} : 1")
-    thinker = c.table("thinker_config")
+    thinker = c.table("thinker_config") if "omni" in c.model_type else None
     rule = _RULES.get(c.model_type)
     if together > 1:
         rule = _RULES_OF_SEVERAL.get(c.model_type, rule)

@@ -11,11 +11,15 @@ from vramwise.models.operations.simple import Embedding, Hold
 
 _ROWS_IN_DECODER = frozenset({"trocr", "mvp", "whisper"})
 """Classes that make one row of position ids for each sequence in the decoder too."""
+_M2M_OFFSET = 2
+"""Rows of sinusoidal positions more than there are positions, as fairseq has them."""
 
 
 def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
     """Positions computed once and kept as a parameter that is never trained; backward needs nothing of them."""
     if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
+        if c.model_type == "m2m_100":
+            b.buffer("embed_positions", "weights", (c.size("max_position_embeddings") + _M2M_OFFSET, c.hidden_size))
         return x
     shape = (c.size("max_position_embeddings"), c.hidden_size)
     return b.unary(Hold(), x, "embed_positions", [b.parameter("embed_positions", "weight", shape, frozen=True)])
