@@ -254,6 +254,7 @@ _FACTORS = "reassemble_factors: expected a whole number up to 4,096, or less tha
         ("kimi_k25", {"vision_config": {"merge_kernel_size": ["2", 2]}}, "merge_kernel_size: expected a whole number"),
         ("aria", {"projector_patch_to_query_dict": {}}, "projector_patch_to_query_dict: expected numbers of patches"),
         ("aria", {"projector_patch_to_query_dict": {"a": 1}}, "projector_patch_to_query_dict: expected numbers"),
+        ("cohere2_moe", {"first_k_dense_replace": 10**9}, "first_k_dense_replace: expected a whole number from"),
         ("segformer", {"num_attention_heads": [64, 2, 5, 8]}, "num_attention_heads (64) is more than hidden_sizes"),
     ],
 )  # fmt: skip

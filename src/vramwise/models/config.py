@@ -22,6 +22,7 @@ _COUNTS_OF_LAYERS = frozenset(
         "num_encoder_blocks",
         "altup_num_inputs",
         "depth",
+        "first_k_dense_replace",
         "inner_group_num",
         "num_blocks",
         "num_code_groups",
