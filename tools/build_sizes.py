@@ -1,5 +1,5 @@
-"""Write src/vramwise/planner/sizes.csv: parameters, and the longest text, of every model of the
-catalog that a family describes.
+"""Write src/vramwise/planner/sizes.csv: parameters, the longest text, and the least bytes that it
+takes, of every model of the catalog that a family describes.
 
 Run after the catalog or a family changes: python tools/build_sizes.py
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.models.lengths import model_length
-from vramwise.planner.sizes import line_digest
+from vramwise.planner.running import bounds_of
+from vramwise.planner.sizes import FILE_TYPES, line_digest
 from vramwise.sources.catalog import names
 
 TARGET = Path(__file__).parents[1] / "src/vramwise/planner/sizes.csv"
@@ -21,13 +22,19 @@ TARGET = Path(__file__).parents[1] / "src/vramwise/planner/sizes.csv"
 def main() -> None:
     """Describe all models and write their sizes."""
     gc.disable()
-    lines = ["id,line,num_parameters,length"]
+    sizes = "num_parameters,length,makes_text,published_format,published_bytes,least_cache_bytes"
+    lines = [",".join(("id", "line", sizes, *FILE_TYPES))]
     for model_id in names().ids:
         try:
             model = described_model(model_id)[1]
+            bounds = bounds_of(model)
         except VramwiseError:
             continue
-        lines.append(f"{model_id},{line_digest(model_id):08x},{model.num_parameters},{model_length(model)}")
+        lines.append(
+            f"{model_id},{line_digest(model_id):08x},{bounds.num_parameters},{model_length(model)},"
+            f"{'yes' if bounds.makes_text else ''},{bounds.published_format},{bounds.published_bytes},"
+            f"{bounds.least_cache_bytes},{','.join(str(bounds.file_bytes.get(name, '')) for name in FILE_TYPES)}"
+        )
     TARGET.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -15,7 +15,7 @@ from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.recorded_shapes import keep, recall
 from vramwise.planner.rows import Row, row_of
 from vramwise.planner.running import Wanted, best_serving, may_be_whole
-from vramwise.planner.sizes import by_size, num_parameters_of
+from vramwise.planner.sizes import by_size, known_bounds, num_parameters_of
 from vramwise.planner.tuning import best_tuning
 from vramwise.planner.ways import Question
 from vramwise.records import record, replace
@@ -91,11 +91,8 @@ def rows_of(
 
 def may_run_well(model_id: str, machine: Machine, wanted: Wanted) -> bool:
     """Whether a model may lie on the machine whole in a precision that is wanted: else none is worth an estimate."""
-    recall(model_id)
-    try:
-        return may_be_whole(described_model(model_id)[1], machine, wanted)
-    except VramwiseError:
-        return False
+    bounds = known_bounds(model_id)
+    return bounds is not None and may_be_whole(bounds, machine, wanted)
 
 
 def rows_by_model(

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from vramwise.errors import VramwiseError
+from vramwise.estimation import described_model
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.planner.families import smaller_ones
 from vramwise.planner.machine import machine_of
 from vramwise.planner.rows import Row, row_of
-from vramwise.planner.running import USEFUL_CONTEXT, best_run, best_whole_file, makes_text, precisions_of
+from vramwise.planner.running import USEFUL_CONTEXT, best_run, best_whole_file, may_be_a_whole_file, precisions_of
 from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, fitting_step, one_step
 from vramwise.planner.ways import Estimate, Question, Way
 from vramwise.records import record
@@ -125,18 +127,24 @@ def _runs(question: Question, asked: Sequence[str]) -> dict[str, Row]:
 
 def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:
     """The largest smaller model of the family that runs whole on the machine, and the largest that is fine-tuned."""
-    for name, model in smaller_ones(question):
+    for name, bounds in smaller_ones(question):
+        may_run = run and may_be_a_whole_file(bounds, question.machine)
+        methods = [one for one in (LORA, QLORA) if tune and one.may_fit(bounds.num_parameters, question.machine)]
+        if not may_run and not methods:
+            continue
+        try:
+            model = described_model(name)[1]
+        except VramwiseError:
+            continue
         other = replace(question, name=name, model=model)
-        if run and makes_text(model):
+        if may_run:
             way = best_whole_file(other)
             if way is not None and way.is_sure:
                 run = False
                 yield row_of(other, way, [name])
-        if tune:
-            steps = (fitting_step(other, method) for method in (LORA, QLORA))
-            found = next((way for way in steps if way is not None and way.is_sure), None)
-            if found is not None:
-                tune = False
-                yield row_of(other, found, [name])
+        found = next((w for one in methods if (w := fitting_step(other, one)) is not None and w.is_sure), None)
+        if found is not None:
+            tune = False
+            yield row_of(other, found, [name])
         if not run and not tune:
             return

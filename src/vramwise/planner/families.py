@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vramwise.errors import UnknownNameError, VramwiseError, nearest
-from vramwise.estimation import described_model
-from vramwise.models import Model
-from vramwise.planner.sizes import num_parameters_of
+from vramwise.errors import UnknownNameError, nearest
+from vramwise.planner.sizes import Bounds, known_bounds, num_parameters_of
 from vramwise.planner.ways import Question
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.known_names import words_of
@@ -47,7 +45,7 @@ def members(family: str) -> tuple[str, ...]:
     return found
 
 
-def smaller_ones(question: Question) -> Iterator[tuple[str, Model]]:
+def smaller_ones(question: Question) -> Iterator[tuple[str, Bounds]]:
     """Models of the same family with fewer parameters that may fit, one of each architecture, the largest first."""
     own, room = question.model, question.machine.room_bytes
     most = min(own.num_parameters - 1, int(room / LEAST_BYTES_PER_PARAMETER))
@@ -56,8 +54,5 @@ def smaller_ones(question: Question) -> Iterator[tuple[str, Model]]:
     }
     sized = sorted(((num_parameters_of(one) or 0, one) for one in ids.intersection(names().own)), reverse=True)
     for size, one in sized:
-        if 0 < size <= most:
-            try:
-                yield one, described_model(one)[1]
-            except VramwiseError:
-                continue
+        if 0 < size <= most and (bounds := known_bounds(one)) is not None:
+            yield one, bounds

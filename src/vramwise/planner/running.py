@@ -13,6 +13,7 @@ from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine
+from vramwise.planner.sizes import FILE_TYPES, Bounds
 from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
 from vramwise.serving.common.constants import constant
@@ -50,8 +51,6 @@ PRECISIONS = (
     Precision("8 bit", {"quantization": "fp8"}, "Q8_0", 1.0),
     Precision(FOUR_BIT, {"quantization": "awq"}, "Q4_K_M", 0.5),
 )
-FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
-"""llama.cpp's usual file types, the best first."""
 COMMON_FILE_TYPE = "Q4_K_M"
 LAYERS_SPARED, EXPERTS_SPARED = 2, 4
 """How many times the room a file may take whose rest, or whose experts, stay on the host."""
@@ -109,32 +108,53 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
         yield longest_of_a_file(question, precision.file_type)
 
 
-def may_be_whole(model: Model, machine: Machine, wanted: Wanted) -> bool:
+def may_be_whole(model: Bounds, machine: Machine, wanted: Wanted) -> bool:
     """Whether weights in a precision that is wanted may lie on the cards whole, by bytes that there are in any case:
     the weights, and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
-    if not makes_text(model):
+    if not model.makes_text:
         return wanted(PRECISIONS[0].title)
-    room, format = machine.room_bytes, published_format(model)
+    room, format = machine.room_bytes, model.published_format
     if machine.runs_cuda_code:
         plain = () if format else PRECISIONS[:2]
-        if any(wanted(_in_the_pool(model, one)) and _least_bytes(model, one) <= room for one in plain):
+        if any(wanted(_called_in_the_pool(format, one)) and _least_bytes(model, one) <= room for one in plain):
             return True
-        if format and wanted(format) and _published_bytes(model) <= room:
+        if format and wanted(format) and model.published_bytes <= room:
             return True
-    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + _least_cache_bytes(model)
-    return any(bytes_on_the_card(model, name) <= room for name in FILE_TYPES if wanted(name))
+    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + model.least_cache_bytes
+    return any(size <= room for name, size in model.file_bytes.items() if wanted(name))
 
 
-def _least_bytes(model: Model, precision: Precision) -> float:
+def may_be_a_whole_file(model: Bounds, machine: Machine) -> bool:
+    """Whether there is any of the usual files that the cards may hold whole: else `best_whole_file` finds none."""
+    return model.makes_text and any(size <= machine.room_bytes for size in model.file_bytes.values())
+
+
+def bounds_of(model: Model) -> Bounds:
+    """What is known of a model's bytes on any machine."""
+    makes = makes_text(model)
+    return Bounds(
+        num_parameters=model.num_parameters,
+        makes_text=makes,
+        published_format=published_format(model),
+        published_bytes=_published_bytes(model) if published_format(model) else 0,
+        least_cache_bytes=_least_cache_bytes(model) if makes else 0,
+        file_bytes={name: bytes_on_the_card(model, name) for name in FILE_TYPES} if makes else {},
+    )
+
+
+def _least_bytes(model: Bounds | Model, precision: Precision) -> float:
     return precision.bytes_per_parameter * model.num_parameters
 
 
 def _in_the_pool(model: Model, precision: Precision) -> str:
     """What a precision is called in vLLM."""
-    return str(precision.pooled.get("quantization") or published_format(model) or PRECISIONS[0].title)
+    return _called_in_the_pool(published_format(model), precision)
 
 
-@lru_cache(maxsize=512)
+def _called_in_the_pool(published: str, precision: Precision) -> str:
+    return str(precision.pooled.get("quantization") or published or PRECISIONS[0].title)
+
+
 def _published_bytes(model: Model) -> int:
     """The weights as they were published, on one card."""
     return sum(stage.total for stage in stage_weights(model, storage_of(model, "auto", None, None), Layout()))

@@ -1,4 +1,5 @@
-"""Parameters and lengths of the catalog's models, known before one is described, so that hopeless ones cost nothing.
+"""Parameters, lengths and least bytes of the catalog's models, known before one is described: what has no room costs
+nothing.
 
 sizes.csv is written by tools/build_sizes.py. A row holds for the line of the catalog that it was made from; a model
 without such a row is described when its size is asked for.
@@ -7,7 +8,7 @@ without such a row is described when its size is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from zlib import crc32
 
@@ -15,11 +16,31 @@ from vramwise.errors import VramwiseError
 from vramwise.models.lengths import model_length
 from vramwise.records import record
 from vramwise.sources.catalog import lines
-from vramwise.tables import table
+from vramwise.tables import Row, table
 
 _ONE_SIZE = 5 / 6
 """A model of this share of the largest of a size, or more, is of that size: 65 and 70 billion, 7 and 8."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
+FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
+"""llama.cpp's usual file types, the best first."""
+
+
+@record
+class Bounds:
+    """What a model takes on any machine, so that one that is too small is seen without its description.
+
+    `published_bytes`: its weights as they were published in `published_format`, 0 where that is plain 16 or 32 bits.
+    `file_bytes`: of a file of each usual type what lies on the card. `least_cache_bytes`: of the shortest context.
+    """
+
+    num_parameters: int
+    makes_text: bool
+    published_format: str
+    published_bytes: int
+    least_cache_bytes: int
+    file_bytes: Mapping[str, int]
 
 
 @record
@@ -32,9 +53,14 @@ class Known:
 
 
 @cache
-def _rows() -> dict[str, Known]:
-    rows = table(__file__, "sizes")
-    return {row["id"]: Known(int(row["line"], 16), row.whole("num_parameters"), row.whole("length")) for row in rows}
+def _rows() -> dict[str, Row]:
+    return {row["id"]: row for row in table(__file__, "sizes")}
+
+
+def _row(model_id: str) -> Row | None:
+    """The row of a model that was made from the catalog's line."""
+    row = _rows().get(model_id)
+    return row if row is not None and int(row["line"], 16) == line_digest(model_id) else None
 
 
 @cache
@@ -46,9 +72,9 @@ def line_digest(model_id: str) -> int:
 
 @cache
 def _known(model_id: str) -> Known | None:
-    digest, found = line_digest(model_id), _rows().get(model_id)
-    if found is not None and found.line == digest:
-        return found
+    digest, row = line_digest(model_id), _row(model_id)
+    if row is not None:
+        return Known(digest, row.whole("num_parameters"), row.whole("length"))
     from vramwise.estimation import described_model
 
     try:
@@ -56,6 +82,28 @@ def _known(model_id: str) -> Known | None:
     except VramwiseError:
         return None
     return Known(digest, model.num_parameters, model_length(model))
+
+
+@cache
+def known_bounds(model_id: str) -> Bounds | None:
+    """The least that a model of the catalog takes; None where no family describes it."""
+    row = _row(model_id)
+    if row is not None:
+        return Bounds(
+            num_parameters=row.whole("num_parameters"),
+            makes_text=bool(row["makes_text"]),
+            published_format=row["published_format"],
+            published_bytes=row.whole("published_bytes"),
+            least_cache_bytes=row.whole("least_cache_bytes"),
+            file_bytes={name: row.whole(name) for name in FILE_TYPES} if row["makes_text"] else {},
+        )
+    from vramwise.estimation import described_model
+    from vramwise.planner.running import bounds_of
+
+    try:
+        return bounds_of(described_model(model_id)[1])
+    except VramwiseError:
+        return None
 
 
 def num_parameters_of(model_id: str) -> int | None:

@@ -40,6 +40,10 @@ class Method:
     settings: Mapping[str, object]
     bytes_per_parameter: float
 
+    def may_fit(self, num_parameters: int, machine: Machine) -> bool:
+        """Whether what shards hold of so many parameters alone leaves any room on the cards."""
+        return self.bytes_per_parameter * num_parameters <= machine.usable_bytes * machine.num_gpus
+
 
 QLORA = Method("qlora", "QLoRA, checkpointing", "nf4", {"method": "qlora", "checkpointing": "full"}, 0.5)
 LORA = Method("lora", "LoRA 16 bit, checkpointing", "16 bit", {"method": "lora", "checkpointing": "full"}, 2.0)
@@ -124,9 +128,8 @@ def best_tuning(question: Question, *, replays: bool = True) -> Way | None:
     What shards hold of the weights and their states alone rules a method out before it is tried.
     """
     tight: Way | None = None
-    shared = question.machine.usable_bytes * question.machine.num_gpus
     for method in reversed(METHODS):
-        if method.bytes_per_parameter * question.model.num_parameters > shared:
+        if not method.may_fit(question.model.num_parameters, question.machine):
             continue
         way = fitting_step(question, method, replays=replays)
         if way is not None and way.is_sure:

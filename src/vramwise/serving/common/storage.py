@@ -54,6 +54,11 @@ class Storage:
         return None if parameter.name in self.whole else _own_format(self.rules, parameter)
 
     @property
+    def goes_by_names(self) -> bool:
+        """Whether weights of one part and shape may be stored differently."""
+        return self.rules is not None or bool(self.layers)
+
+    @property
     def bytes_per_element(self) -> int:
         return dtype(self.dtype).bits // 8
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -123,22 +123,36 @@ class _Sum:
         self.rounding = 0
         self.largest = 0
         self.host_bytes = 0
+        self._known: dict[tuple[object, ...], tuple[tuple[int, ...], int, int]] = {}
 
     def add(self, tensor: tuple[Parameter, tuple[int, ...]], storage: Storage, *, moved: bool) -> None:
-        parameter, shape = tensor
-        rule = storage.rule_for(parameter)
-        if rule is not None:
-            sizes: Iterable[int] = [size for _, size in rule.tensors_for(shape)]
-            self.largest = max(self.largest, _product(shape if len(shape) == 2 else shape[1:]))
-        else:
-            sizes = (_product(shape) * storage.bytes_per_element,)
+        sizes, rounding, elements = self._sizes(*tensor, storage)
+        self.largest = max(self.largest, elements)
         if moved:
             self.host_bytes += sum(sizes)
             return
-        part = parameter.part
-        for size in sizes:
-            self.parts[part] = self.parts.get(part, 0) + size
-            self.rounding += block_bytes(size) - size
+        part = tensor[0].part
+        self.parts[part] = self.parts.get(part, 0) + sum(sizes)
+        self.rounding += rounding
+
+    def _sizes(
+        self, parameter: Parameter, shape: tuple[int, ...], storage: Storage
+    ) -> tuple[tuple[int, ...], int, int]:
+        """Bytes of a weight's tensors, what the allocator adds to them, and elements of a quantized one.
+
+        Weights of one part and shape are stored alike, unless the checkpoint goes by their names.
+        """
+        named = parameter.name if storage.goes_by_names else ""
+        key = parameter.part, parameter.shape, shape, parameter.is_linear, parameter.tied_to is None, named
+        found = self._known.get(key)
+        if found is None:
+            rule = storage.rule_for(parameter)
+            sizes: tuple[int, ...] = (_product(shape) * storage.bytes_per_element,)
+            if rule is not None:
+                sizes = tuple(size for _, size in rule.tensors_for(shape))
+            elements = 0 if rule is None else _product(shape if len(shape) == 2 else shape[1:])
+            self._known[key] = found = sizes, sum(block_bytes(size) - size for size in sizes), elements
+        return found
 
     def finished(self, span: tuple[int, int]) -> StageWeights:
         return StageWeights(tuple(self.parts.items()), self.rounding, span, self.largest, self.host_bytes)

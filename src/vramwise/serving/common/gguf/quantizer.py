@@ -32,6 +32,8 @@ _EIGHT_EXPERT_OUTPUT = (
 )  # fmt: skip
 _LLAMA_70B_LAYERS = 80
 _VALUES = frozenset({"attn_v", "attn_qkv"})
+_BY_LAYER = ("ffn_down", "ffn_gate", "ffn_up")
+"""With the values what may have another type in another layer."""
 
 
 @record
@@ -94,7 +96,15 @@ def typed_tensors(model: Model, file_type: str, imatrix: bool) -> tuple[TypedTen
     tensors = gguf_tensors(model)
     file = _file(model, tensors, file_type, imatrix)
     tied = not any(tensor.name == "output" for tensor in tensors)
-    return tuple(TypedTensor(tensor, _typed(tensor, file, tied)) for tensor in tensors)
+    types: dict[tuple[object, ...], GgufType] = {}
+    typed = []
+    for tensor in tensors:
+        by_layer = tensor.layer if tensor.name in _VALUES or tensor.name.startswith(_BY_LAYER) else None
+        key = tensor.name, tensor.shape[-1], tensor.quantizable, by_layer
+        if key not in types:
+            types[key] = _typed(tensor, file, tied)
+        typed.append(TypedTensor(tensor, types[key]))
+    return tuple(typed)
 
 
 def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix: bool) -> _File:

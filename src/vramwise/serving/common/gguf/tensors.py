@@ -81,7 +81,8 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
                 continue
             met.add(parameter.name)
             if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
-                cut = next((cut for end, cut in _CUTS.items() if parameter.name.endswith(end)), None)
+                is_cut = parameter.name.endswith(_ENDS_OF_CUTS)
+                cut = next(cut for end, cut in _CUTS.items() if parameter.name.endswith(end)) if is_cut else None
                 yield from cut(parameter, block) if cut else _of_parameter(parameter, op)
 
 
@@ -96,7 +97,7 @@ def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
         yield GgufTensor("output", shape, None, True)
         return
     path = parameter.name if len(shape) == 3 and leaf != "weight" else module
-    name = next((gguf for pattern, gguf in _NAMES if pattern.search(path)), parameter.part)
+    name = _called(path if layer is None else path.replace(f".{layer}.", ".0.")) or parameter.part
     if isinstance(op, Conv1dLinear) and len(shape) == 2:
         shape = (shape[1], shape[0])
     linear = parameter.is_linear or (parameter.part == "experts" and len(shape) == 3)
@@ -108,10 +109,16 @@ def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
         yield GgufTensor(name if quantizable else kept, shape, layer, quantizable)
 
 
+@lru_cache(maxsize=4096)
+def _called(path: str) -> str:
+    """The name of what lies at a path; empty where the table has none. No pattern asks for a layer's number."""
+    return next((gguf for pattern, gguf in _NAMES if pattern.search(path)), "")
+
+
 def _squeezed(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Without axes of one, as the converter writes them: the gate of a shared expert becomes a vector, and stays in 32
     bits as all vectors do (convert_hf_to_gguf.py prepare_tensors)."""
-    return tuple(size for size in shape if size != 1) or shape[-1:]
+    return shape if 1 not in shape else tuple(size for size in shape if size != 1) or shape[-1:]
 
 
 def _experts(name: str, shape: tuple[int, ...], op: Operation, layer: int | None) -> Iterator[GgufTensor]:
@@ -171,6 +178,7 @@ _CUTS = {
     "shared_mlp.input_linear.weight": _fused_gates,
 }
 """Parameters that are several tensors in the file."""
+_ENDS_OF_CUTS = tuple(_CUTS)
 
 
 def _frequencies(model: Model) -> Iterator[GgufTensor]:
