@@ -70,7 +70,7 @@ def test_default_config(model_type: str) -> None:
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", sorted(STRATEGIES))
 def test_small_configs_that_flip_every_switch(model_type: str) -> None:
-    @a_family(8)
+    @a_family(5)
     @given(STRATEGIES[model_type]())
     def same(config: dict[str, Any]) -> None:
         completed = model_config(config).to_dict()

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from fake_cuda import available, saved_on_fake_cuda
-from how_many import a_family, is_thorough
+from how_many import a_family, is_thorough, ways
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from newer_types import installed
@@ -121,7 +121,7 @@ DATA_DEPENDENT = frozenset({
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.
 KERNEL_ABSENT = frozenset({"diffllama"})
-FAKE_CUDA_PARTS = 3
+FAKE_CUDA_PARTS = 2
 """Processes of their own, which several workers can run beside one another."""
 
 
@@ -150,14 +150,18 @@ def described_bytes(
     return total
 
 
+def precisions_of(model_type: str) -> tuple[str, ...]:
+    """The precisions in which the class itself runs."""
+    refused = {"bf16-mixed": NO_AUTOCAST, "bf16": NO_BF16}
+    return tuple(precision for precision in PRECISIONS if model_type not in refused.get(precision, ()))
+
+
 @pytest.mark.oracle
-@pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize(
+    ("model_type", "precision"),
+    [(model_type, precision) for model_type in TYPES for precision in ways(precisions_of(model_type), model_type)],
+)
 def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
-    if precision == "bf16-mixed" and model_type in NO_AUTOCAST:
-        pytest.skip("the class itself does not run under autocast")
-    if precision == "bf16" and model_type in NO_BF16:
-        pytest.skip("a class made in bf16 does not run; a loaded checkpoint keeps some weights in fp32")
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
     @a_family(4)
@@ -219,9 +223,7 @@ def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
         if not has_experts(config) and describe(config).head != "none"
         # Fake CUDA tensors give one head strides that real kernels do not.
         if config.get("linear_num_value_heads") != 1
-        for precision in PRECISIONS
-        if not (precision == "bf16-mixed" and model_type in NO_AUTOCAST)
-        if not (precision == "bf16" and model_type in NO_BF16)
+        for precision in ways(precisions_of(model_type), model_type, turn=1)
     ]
     wrong = []
     for job, real in zip(jobs, saved_on_fake_cuda(jobs), strict=True):
