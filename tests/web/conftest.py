@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 import vramwise.web
 from vramwise.cli.main import main
@@ -150,8 +151,10 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="session")
-def hundred() -> list[dict[str, Any]]:
-    """A hundred of the frozen scenarios: of every task, engine and framework in turn, each of another model."""
+def of_every_kind() -> list[dict[str, Any]]:
+    """Some of the frozen scenarios, a hundred in a thorough run: of every task, engine and framework in turn, each of
+    another model while there are others."""
+    count = 100 if settings.get_current_profile_name() == "thorough" else 33
     lines = (Path(__file__).parents[1] / "frozen" / "scenarios.jsonl").read_text("utf-8").splitlines()
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for scenario in (json.loads(line)["scenario"] for line in lines):
@@ -159,20 +162,20 @@ def hundred() -> list[dict[str, Any]]:
         kinds.setdefault((scenario["task"], own.get("engine") or own.get("framework") or ""), []).append(scenario)
     chosen: list[dict[str, Any]] = []
     models: set[str] = set()
-    while len(chosen) < 100:
+    while len(chosen) < count:
         for left in filter(None, kinds.values()):
             new = next((one for one in left if json.dumps(one["model"]) not in models), left[0])
             left.remove(new)
             models.add(json.dumps(new["model"]))
             chosen.append(new)
-    assert len(kinds) > 20
-    assert len(models) > 60
-    return chosen[:100]
+    assert 20 < len(kinds) <= count
+    assert len(models) > 0.6 * count
+    return chosen[:count]
 
 
 @pytest.fixture(scope="session")
-def told(hundred: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
-    """The exit code of `vramwise estimate --json` and what it prints, of each of the hundred; once for all workers."""
+def told(of_every_kind: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, str]]:
+    """The exit code of `vramwise estimate --json` and what it prints, of each of them; once for all workers."""
     runs_alone = "PYTEST_XDIST_WORKER" not in os.environ
     folder = tmp_path_factory.getbasetemp() if runs_alone else tmp_path_factory.getbasetemp().parent
     with (folder / "told.lock").open("w") as lock:
@@ -180,7 +183,7 @@ def told(hundred: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
         kept = folder / "told.json"
         if not kept.exists():
             kept.write_text(
-                json.dumps([_printed(scenario, folder / "hundredth.json") for scenario in hundred]), "utf-8"
+                json.dumps([_printed(scenario, folder / "one.json") for scenario in of_every_kind]), "utf-8"
             )
         return [(code, text) for code, text in json.loads(kept.read_text("utf-8"))]
 
