@@ -46,6 +46,26 @@ class CommandLine:
 
 
 @record(kw_only=True)
+class Script:
+    """How a Python text runs the engine itself, and the command that would start it as a server."""
+
+    package: str
+    """What such a text imports."""
+    classes: Mapping[str, tuple[str, ...]]
+    """What it calls, and the names of the arguments that stand without one."""
+    command: tuple[str, ...]
+    """The words before the arguments, which are its flags by another spelling."""
+    aliases: tuple[str, ...] = ()
+    """Other names for the package."""
+    renamed: Mapping[str, str] = field(default_factory=lambda: NONE)
+    """Arguments whose flag has another name."""
+    defaults: Mapping[str, str] = field(default_factory=lambda: NONE)
+    """Arguments whose default is not the server's."""
+    serve: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    """Keys of `serve` that a class stands for."""
+
+
+@record(kw_only=True)
 class Container:
     """The image that its makers publish for NVIDIA's cards, and what runs in it."""
 
@@ -156,6 +176,7 @@ class Engine:
     """Room is made for whatever rank is asked for."""
 
     command_line: CommandLine | None = None
+    script: Script | None = None
     container: Container | None = None
     log: Log | None = None
     shortages: tuple[Shortage, ...] = ()

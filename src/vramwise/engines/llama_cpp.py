@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Script, Shortage
 
 WORDS = {
     "dtype": "gguf_quant",
@@ -57,6 +57,14 @@ RECORD = Engine(
         modules=("llama_cpp.server",),  # llama-cpp-python
         image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?",
         server=("llama-server",),
+    ),
+    # llama-cpp-python 0.3.36 llama.py, server/settings.py
+    script=Script(
+        package="llama_cpp",
+        classes={"Llama": ("model_path",), "Llama.from_pretrained": ("repo_id", "filename")},
+        command=("python3", "-m", "llama_cpp.server"),
+        renamed={"model_path": "model", "repo_id": "hf_model_repo_id", "filename": "model"},
+        defaults={"n_ctx": "512"},
     ),
     # docs/docker.md
     container=Container(

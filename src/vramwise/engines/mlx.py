@@ -5,7 +5,7 @@ Read in the wheels mlx-lm 0.32.2 (generate.py, server.py, utils.py, models/cache
 
 from __future__ import annotations
 
-from vramwise.engines.engine import CommandLine, Engine, Shortage
+from vramwise.engines.engine import CommandLine, Engine, Script, Shortage
 
 RECORD = Engine(
     name="mlx",
@@ -27,6 +27,13 @@ RECORD = Engine(
         "cache_type_k": "kv_bits",
         "cache_type_v": "kv_bits",
     },
+    # mlx-lm 0.32.2 utils.py load
+    script=Script(
+        package="mlx_lm",
+        classes={"load": ("path_or_hf_repo",)},
+        command=("mlx_lm.generate",),
+        renamed={"path_or_hf_repo": "model"},
+    ),
     command_line=CommandLine(
         programs=("mlx_lm.generate", "mlx_lm.server", "mlx_lm.chat", "mlx_lm"),
         example="mlx_lm.server",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Script, Shortage
 
 RECORD = Engine(
     name="sglang",
@@ -40,6 +40,13 @@ RECORD = Engine(
         server=("python3", "-m", "sglang.launch_server"),
         model_flag="--model-path",
         flags_file="--config",  # 0.5.23 srt/server_args_config_parser.py
+    ),
+    # 0.5.23 srt/entrypoints/engine.py
+    script=Script(
+        package="sglang",
+        classes={"Engine": ("model_path",), "Runtime": ("model_path",)},
+        command=("python3", "-m", "sglang.launch_server"),
+        aliases=("sgl",),
     ),
     # docs/get_started/install.md
     container=Container(image="lmsysorg/sglang", tag="latest", version_tag="v{}", port=30000),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
+from vramwise.engines.engine import CommandLine, Container, Engine, Log, Script, Shortage
 
 _NO_ROOM_FOR_A_REQUEST = (
     "after weights and activations too little is left for the KV cache of one request of full length"
@@ -47,6 +47,13 @@ RECORD = Engine(
         model_flag="--model",
         flags_file="--config",  # 0.33 utils/argparse_utils.py load_config_file
         negates_switches=True,
+    ),
+    # 0.33 entrypoints/llm.py: the usage context LLM_CLASS, whose batches of tokens are larger; engine/arg_utils.py
+    script=Script(
+        package="vllm",
+        classes={"LLM": ("model",), "EngineArgs": ("model",), "AsyncEngineArgs": ("model",)},
+        command=("vllm", "serve"),
+        serve={"LLM": {"offline_inference": True}},
     ),
     # docs/deployment/k8s.md: /dev/shm in memory for tensor parallelism, the Hugging Face cache on a volume
     container=Container(image="vllm/vllm-openai", tag="latest", version_tag="v{}", port=8000),

@@ -1,19 +1,18 @@
-"""llama-cpp-python's `Llama(…)` and `python -m llama_cpp.server …` as llama.cpp's own command line.
+"""llama-cpp-python's `python -m llama_cpp.server …` as llama.cpp's own command line.
 
-Read in 0.3.36 llama.py and server/settings.py: nothing goes to the GPU and no flash attention is used unless asked,
-batches are of 512 tokens, a context is 512 long, the server's 2,048; types of the cache are ggml's numbers.
+Read in 0.3.36 server/settings.py: nothing goes to the GPU and no flash attention is used unless asked, batches are of
+512 tokens, a context is 2,048 long; types of the cache are ggml's numbers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from vramwise.interop.launch.command import Start
 
 MODULE = "llama_cpp.server"
-_LENGTH, _LENGTH_OF_SERVER, _BATCH = "512", "2048", "512"
+_LENGTH, _BATCH = "2048", "512"
 _FLAGS = {
     "model": "-m", "n_ctx": "-c", "n_batch": "-b", "n_ubatch": "-ub", "n_gpu_layers": "-ngl",
     "main_gpu": "-mg", "tensor_split": "-ts", "hf_model_repo_id": "-hf", "filename": "-hff", "lora_path": "--lora",
@@ -24,24 +23,17 @@ _TYPES = {"0": "f32", "1": "f16", "2": "q4_0", "3": "q4_1", "6": "q5_0", "7": "q
 _ON = frozenset({"true", "1", "yes", "on"})
 
 
-def command_of(arguments: Mapping[str, object]) -> list[str]:
-    """The server's command line for the arguments of `Llama(…)` or `Llama.from_pretrained(…)` in a script."""
-    names = {"model_path": "model", "repo_id": "hf_model_repo_id", "filename": "model"}
-    given = {"n_ctx": _LENGTH, **{names.get(key, key): value for key, value in arguments.items() if value is not None}}
-    lists = {key: ",".join(map(str, value)) for key, value in given.items() if isinstance(value, list)}
-    return ["python3", "-m", MODULE, *(f"--{key}={value}" for key, value in (given | lists).items())]
-
-
 def as_server(start: Start) -> Start:
     """The command line of llama.cpp's server for one of `python -m llama_cpp.server`."""
-    given: dict[str, str] = {"n_ctx": _LENGTH_OF_SERVER, "n_batch": _BATCH, "n_ubatch": _BATCH, "n_gpu_layers": "0",
+    given: dict[str, str] = {"n_ctx": _LENGTH, "n_batch": _BATCH, "n_ubatch": _BATCH, "n_gpu_layers": "0",
                              "flash_attn": "false"}  # fmt: skip
     rest = list(start.words)
     while rest:
         word, equals, value = rest.pop(0).partition("=")
         if word.startswith("--"):
+            name = word[2:].replace("-", "_")
             text = value if equals else "true" if not rest or rest[0].startswith("--") else rest.pop(0)
-            given[word[2:].replace("-", "_")] = text
+            given[name.removeprefix("no_")] = "false" if name.startswith("no_") else text.strip("[]").replace(" ", "")
     return replace(start, words=tuple(_words(given)), program="llama-cpp-python")
 
 
