@@ -249,6 +249,14 @@ def test_predicting_layers_of_a_model_without_states_repeat_every_layers_cache()
     assert [size > 0 for size in by_device(two, "predicting layers")] == [False, True]
 
 
+def test_layers_that_predict_have_their_context_in_a_mix_of_its_makers_own_too() -> None:
+    drafts = {"n_ctx": 8192, "n_parallel": 1, "speculative": {"method": "mtp", "num_tokens": 1}}
+    mixed = serve("zai-org/GLM-4.5-Air", 1, gguf_quant="custom", **drafts)
+    assert by_device(mixed, "predicting layers") == by_device(
+        serve("zai-org/GLM-4.5-Air", 1, gguf_quant="Q4_K_M", **drafts), "predicting layers"
+    )
+
+
 def test_a_projector_lies_on_the_first_device() -> None:
     model = "google/gemma-3-27b-it"
     plain = serve(model, 2, gguf_quant="Q4_K_M", n_ctx=8192)

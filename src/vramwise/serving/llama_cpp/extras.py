@@ -9,6 +9,7 @@ tools/mtmd/clip.cpp (the projector's tensors lie on the first device; its buffer
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from vramwise.errors import ScenarioError
 from vramwise.files import is_there
@@ -23,7 +24,7 @@ from vramwise.serving.common.encoder import tower_bytes
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.devices import HOST, layer_devices
 from vramwise.serving.llama_cpp.placement import placement
-from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
+from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan
 from vramwise.serving.llama_cpp.terms import Extra, Terms
 from vramwise.sources import resolve
 
@@ -91,6 +92,8 @@ def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -
         return
     settings = scenario.serve.replace(cache_type_k=None, cache_type_v=None, speculative=None, mmproj=None)
     own = resolve_plan(scenario.replace(serve=settings), model)
+    if own.file_type == "custom":  # whose sizes only the file tells, and which nothing here hangs on
+        own = replace(own, file_type=DEFAULT_QUANT)
     terms = Terms(model, own, placement(model, own), False, gpu)
     by_layer = [size for size in terms.cache.kv_by_layer if size]
     layers = model.config.size("num_nextn_predict_layers", default=1, least=0) or 1
