@@ -50,6 +50,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (LLAMA, {"framework": "torchtitan", "loss": "standard", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "llm-foundry"}),
     (GPT2, {"framework": "megatron"}),
+    (GPT2, {"framework": "megatron", "compile": True, "compiled": ["loss"]}),
     (GPT2, {"framework": "megatron", "attention": "eager"}),
     (MAMBA, {"framework": "megatron"}),
     (MIXTRAL, {"framework": "megatron", "precision": "fp8"}),

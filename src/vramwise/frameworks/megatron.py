@@ -73,7 +73,7 @@ RECORD = Framework(
         # `is_first_microbatch` (core 0.16 extensions/transformer_engine.py, module/base.py get_weight_workspace)
         caches_8_bit_weights=True,
     ),
-    loss=Loss(softmax_in_place=True),  # core 0.16 fusions/fused_cross_entropy.py
+    loss=Loss(softmax_in_place=True),  # core 0.16 tensor_parallel/cross_entropy.py
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
     sharding=Sharding(

@@ -187,8 +187,11 @@ def _attention_and_loss(words: Words, settings: dict[str, Any], notes: list[str]
         "unfused",
     )
     settings["attention"] = "eager" if is_local and not is_on(words, "--use-flash-attn") else "flash"
-    fused = is_on(words, "--cross-entropy-loss-fusion") and given(words, "--cross-entropy-fusion-impl") == "te"
-    settings["loss"] = "fused" if fused else "vocab-parallel"
+    fused = is_on(words, "--cross-entropy-loss-fusion")
+    by_kernel = fused and given(words, "--cross-entropy-fusion-impl") == "te"
+    settings["loss"] = "fused" if by_kernel else "vocab-parallel"
+    if fused and not by_kernel:  # core/fusions/fused_cross_entropy.py: functions that torch compiles
+        settings["compile"], settings["compiled"] = True, ["loss"]
 
 
 def _sharding(words: Words, settings: dict[str, Any], notes: list[str]) -> None:

@@ -108,6 +108,10 @@ def _over_what_was_kept(tensor: Tensor, node: Node, gradient: Tensor) -> InputGr
     return InputGradient(tensor, "in_place", tensor.nbytes)
 
 
+def _beside_a_copy(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
+    return InputGradient(tensor, "new", tensor.nbytes, scratch=tensor.numel * ITEM_BYTES["fp32"])
+
+
 def _of_a_chunk(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
     """One chunk at a time: the gradient of its log-probabilities beside that of its logits, cast to theirs after."""
     dtype = node.outputs[1].dtype
@@ -133,6 +137,7 @@ _RULES: Mapping[GradientRule, Callable[[Tensor, Node, Tensor], InputGradient]] =
     "three factors": _of_three_factors,
     "larger": _of_the_larger,
     "in place": _over_what_was_kept,
+    "beside a copy": _beside_a_copy,
     "chunk": _of_a_chunk,
     "chunk in place": _over_chunks,
 }

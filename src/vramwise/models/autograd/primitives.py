@@ -25,6 +25,7 @@ GradientRule = Literal[
     "three factors",  # a product of three, two of which stand beside it
     "larger",  # halved where both are equal, zero where the other is
     "in place",  # written over what was kept
+    "beside a copy",  # new, beside an fp32 copy of what was kept
     "chunk",  # new, one chunk at a time
     "chunk in place",  # written over the chunks, but for one that is there beside it
 ]
@@ -220,6 +221,7 @@ _ROWS = (
     Primitive("nll_loss_forward", "new", ("self", "target", "total_weight"), fp32_under_autocast=("cuda", "cpu")),
     Primitive("cross_entropy_kernel", "new", ("logits", "logsumexp")),
     Primitive("fused_cross_entropy", "in place", ("logits", "logsumexp", "log-probabilities")),
+    Primitive("compiled_softmax_cross_entropy", "beside a copy", ("result",)),
     Primitive("fused_linear_cross_entropy", "in place", ("gradient",)),
     Primitive("gradient_of_a_tile", "new"),
     Primitive("sums_of_gradients", "none"),

@@ -10,7 +10,8 @@ chunked       logits exist, the loss upcasts an eighth at a time           torch
               torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
               litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
 vocab-parallel  logits and loss divided over tensor parallel ranks
-              Megatron: fp32 copy that becomes softmax, then gradient   core/fusions/fused_cross_entropy.py
+              Megatron: fp32 copy that becomes softmax, then gradient   core/tensor_parallel/cross_entropy.py
+              Megatron's fused loss (compiled): backward works on one more copy   core/fusions/fused_cross_entropy.py
               else torch's loss_parallel on DTensors           torch 2.13 distributed/tensor/parallel/loss.py
 """
 
@@ -49,6 +50,8 @@ KERNEL = "cross_entropy_kernel"
 """Its gradient is new."""
 IN_PLACE = "fused_cross_entropy"
 """Its gradient is written over the logits."""
+COMPILED_SOFTMAX = "compiled_softmax_cross_entropy"
+"""Its gradient is new, and made on a copy of what it keeps."""
 COMPILED_CHUNKS = "compiled_chunks_cross_entropy"
 """Each chunk's gradient is new, and the chunk then goes."""
 
@@ -126,6 +129,9 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(forward, partial(chunked, logits=logits, upcast=train.loss_upcast is not False))
+    if variant == "vocab-parallel" and own.softmax_in_place:
+        way = compiled_softmax if is_compiled(train) else softmax_in_place
+        return _replaced(forward, partial(way, logits=logits))
     over_rows = (model.loss or model.head) in _OVER_ROWS_OF_LOGITS
     if (is_compiled(train) and over_rows) or (variant == "fused" and own.fused_is_compiled):
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
@@ -133,8 +139,6 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         return _replaced(forward, partial(fused, logits=logits, train=train, model=model))
     if variant == "standard" and own.one_kernel:
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
-    if variant == "vocab-parallel" and own.softmax_in_place:
-        return _replaced(forward, partial(softmax_in_place, logits=logits))
     if variant == "vocab-parallel" and _is_causal(loss):
         return _replaced(forward, partial(loss_parallel, logits=logits, upcast=train.loss_upcast is not False))
     if train.tensor_parallel_size > 1 and variant == "standard":
@@ -306,6 +310,17 @@ def in_one_kernel(tape: Tape, logits: Tensor, op: str) -> None:
 def softmax_in_place(tape: Tape, logits: Tensor) -> None:
     """An fp32 copy of the logits, on which everything happens in place; its gradient is cast to the logits' dtype."""
     in_one_kernel(tape, tape.to(logits, "fp32"), IN_PLACE)
+
+
+def compiled_softmax(tape: Tape, logits: Tensor) -> None:
+    """Softmax on an fp32 copy of the logits; backward copies it, works on that and writes a gradient in their dtype.
+
+    Each of Megatron's four functions is a graph of its own. Forward's write over what they are given; in
+    `calculate_gradients` the write at the labels' places comes before other uses, so Inductor makes it in a new tensor
+    (core 0.16 fusions/fused_cross_entropy.py, core/jit.py jit_fuser; torch 2.13's code for it).
+    """
+    softmax = tape.new(logits.shape, "fp32", op="softmax")
+    tape.record(COMPILED_SOFTMAX, [logits], [_loss_of(tape, logits), softmax], [(softmax, "result")])
 
 
 def fused_linear(tape: Tape, hidden: Tensor, weight: Tensor, sums_in_fp32: bool = True) -> None:
