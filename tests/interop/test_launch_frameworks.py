@@ -231,7 +231,7 @@ QWEN = "Qwen/Qwen2.5-7B-Instruct"
         (
             f"megatron pt --model {QWEN} --tensor_model_parallel_size 4 --context_parallel_size 2",
             {"num_gpus": 8, "checkpointing": "selective", "recompute": ["core_attn"], "attention": "flash",
-             "micro_batch_size": 1, "gradient_accumulation_steps": 16},
+             "micro_batch_size": 1, "gradient_accumulation_steps": 16, "compile": True, "compiled": ["loss"]},
         ),
         (
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True NPROC_PER_NODE=4 megatron sft"
@@ -248,7 +248,8 @@ QWEN = "Qwen/Qwen2.5-7B-Instruct"
         ),
         (
             f"megatron rlhf --rlhf_type grpo --model {QWEN} --vllm_mode colocate --sleep_level 1 --max_length 512",
-            {"extra_models": ["reference", "rollout:vllm"], "rollout_sleep": True, "sequence_length": 1024},
+            {"extra_models": ["reference", "rollout:vllm"], "rollout_sleep": True, "sequence_length": 1024,
+             "compile": None},
         ),
     ],
 )  # fmt: skip

@@ -32,9 +32,9 @@ from vramwise.scenario.names import DTYPE_SPELLINGS
 _DEFAULTS: dict[str, object] = {
     "micro_batch_size": 1, "global_batch_size": 16, "recompute_granularity": "selective", "attention_backend": "flash",
     "use_distributed_optimizer": True, "expert_tensor_parallel_size": 1,
-    "data_parallel_sharding_strategy": "optim_grads_params",
+    "data_parallel_sharding_strategy": "optim_grads_params", "cross_entropy_loss_fusion": True,
 }  # fmt: skip
-"""megatron_args.py MegatronArguments: what differs from Megatron-LM's own."""
+"""megatron_args.py MegatronArguments: what differs from Megatron-LM's own (the loss is not fused in 3.12)."""
 
 _RENAMED = {"virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank"}
 _TARGETS = {
@@ -42,6 +42,9 @@ _TARGETS = {
     "linear_fc1": ("gate_proj", "up_proj"), "linear_fc2": ("down_proj",),
 }  # fmt: skip
 """Megatron's modules and what they are made of."""
+
+_OWN_LOGPS = ("grpo", "gkd")
+"""Their trainers take log-probabilities from whole logits, eagerly (4.6 megatron/trainers/vocab_parallel_utils.py)."""
 
 _TUNERS = ("full", "lora", "lora_llm")
 
@@ -113,6 +116,8 @@ def _megatrons(options: Options, model: str) -> Words:
             words.given[flag] = texts
         elif _is_on(options.shown.get(name, name), texts[-1]):
             words.given[flag] = ["true"]
+    if options.first("rlhf_type") in _OWN_LOGPS:
+        words.given.pop("--cross-entropy-loss-fusion", None)
     half = _half(options, model)
     if half:
         words.given[f"--{half}"] = ["true"]
