@@ -11,7 +11,7 @@ from vramwise.engines.engine import Script
 from vramwise.errors import clipped
 from vramwise.interop.files.given import Given
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program
-from vramwise.interop.files.python_code import Call, assigned, calls_in, code_of, tree_of
+from vramwise.interop.files.python_code import Call, assigned, calls_in, code_of, left_out, tree_of
 from vramwise.interop.files.ray import flag_words, plain_table
 
 _TRAINING = ("Trainer(", "TrainingArguments(", "SFTConfig(", "get_peft_model(", "FastLanguageModel")
@@ -58,10 +58,8 @@ def _program(call: Call, name: str, script: Script) -> Program:
     known = {script.renamed.get(key, key): value for key, value in (dict(script.defaults) | table).items()}
     words = [word for pair in known.items() for word in flag_words(*pair)]
     return Program(
-        str(known.get("model", "")), (*script.command, *words), _left(unknown), serve=script.serve.get(name, {})
+        str(known.get("model", "")),
+        (*script.command, *words),
+        left_out(clipped(one, 40) for one in unknown[:_LISTED]),
+        serve=script.serve.get(name, {}),
     )
-
-
-def _left(unread: list[str]) -> tuple[str, ...]:
-    named = ", ".join(clipped(one, 40) for one in unread[:_LISTED])
-    return (f"only a run would tell, left out: {named}",) if unread else ()

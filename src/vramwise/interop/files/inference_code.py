@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from vramwise.errors import clipped
 from vramwise.interop.files.given import Given
-from vramwise.interop.files.python_code import Call, first, known, refuse
+from vramwise.interop.files.python_code import Call, first, known, left_out, refuse
 from vramwise.interop.launch import Launch
 
 _NEW_TOKENS = 20
@@ -67,9 +67,9 @@ def launch_of_inference(
         found |= _length(calls, generates, notes)
         scenario = {"model": name, "task": "generate", "generate": found}
     left = [one for one in unread if one not in _READ]
-    if left:
-        notes.append(f"only a run would tell, left out: {', '.join(map(clipped, left))}")
-    return Launch("transformers", scenario, tuple(notes), tuple(key for key in loaded if key in _READ))
+    return Launch(
+        "transformers", scenario, (*notes, *left_out(map(clipped, left))), tuple(key for key in loaded if key in _READ)
+    )
 
 
 def trains_by_itself(calls: list[Call]) -> bool:
@@ -108,8 +108,7 @@ def _images(given: Given, calls: list[Call], source: Call, model: str | None) ->
         if isinstance(value, int | float):
             found[key] = value
     scenario: dict[str, object] = {"model": model or _name(given, source), "task": "generate", "generate": found}
-    left = f"only a run would tell, left out: {', '.join(map(clipped, unread))}"
-    return Launch("diffusers", scenario, (left,) if unread else (), (*loaded, *(_MADE & told.keys())))
+    return Launch("diffusers", scenario, left_out(map(clipped, unread)), (*loaded, *(_MADE & told.keys())))
 
 
 def _pipeline(calls: list[Call]) -> Call | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from vramwise.errors import SourceError, UsageError
@@ -25,6 +25,12 @@ class Unknown:
 
 
 UNKNOWN = Unknown()
+
+
+def left_out(names: Iterable[str]) -> tuple[str, ...]:
+    """The note that names what is not written out; none where everything is."""
+    named = ", ".join(names)
+    return (f"only a run would tell, left out: {named}",) if named else ()
 
 
 @dataclass(slots=True)

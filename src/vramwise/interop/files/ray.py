@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.interop.files.given import Given
 from vramwise.interop.files.programs import Program, programs_in_text
-from vramwise.interop.files.python_code import Call, Unknown, assigned, calls_in, code_of, tree_of
+from vramwise.interop.files.python_code import Call, Unknown, assigned, calls_in, code_of, left_out, tree_of
 from vramwise.interop.launch.options import NO_EFFECT
 
 Beside = Callable[[str], Mapping[str, object]]
@@ -68,10 +68,8 @@ def script_models(given: Given) -> list[Program]:
     for call in calls:
         unknown: list[str] = []
         program = _model(plain_table(call.named, "", unknown), "")
-        said = f"only a run would tell, left out: {', '.join(clipped(one, 40) for one in unknown[:8])}"
-        found.append(
-            Program(program.name, program.words, (*program.notes, *([said] if unknown else [])), program.settings)
-        )
+        said = left_out(clipped(one, 40) for one in unknown[:8])
+        found.append(Program(program.name, program.words, (*program.notes, *said), program.settings))
     return found
 
 

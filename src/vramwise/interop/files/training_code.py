@@ -20,6 +20,7 @@ from vramwise.interop.files.python_code import (
     code_of,
     first,
     known,
+    left_out,
     names_the_argument,
     refuse,
     tree_of,
@@ -100,9 +101,7 @@ def _stage(arguments: Call | None, calls: list[Call]) -> str:
 
 def _notes(unknown: list[str], options: Options, peft: Mapping[str, object]) -> list[str]:
     notes = [f"{name} is not counted" for name in _NOT_COUNTED if peft.get(name)]
-    if unknown:
-        notes.append(f"only a run would tell, left out: {', '.join(map(clipped, unknown))}")
-    return [*notes, *options.notes()]
+    return [*notes, *left_out(map(clipped, unknown)), *options.notes()]
 
 
 def _unsloth(given: Given, calls: list[Call], load: Call, arguments: Call | None, model: str | None) -> Launch:

@@ -23,7 +23,7 @@ from vramwise.interop.launch.megatron import (
     least_gpus,
     step_of,
 )
-from vramwise.interop.launch.model_facts import config_of, loaded_dtype
+from vramwise.interop.launch.model_facts import config_of, loaded_dtype, text_config
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.swift import completions_and_models, options_of
 from vramwise.interop.launch.values import fraction, switch, whole, whole_in
@@ -88,15 +88,11 @@ def _model(options: Options) -> str:
 
 
 def _layers(model: str) -> int:
-    config = config_of(model)
-    text = config.get("text_config")
-    return whole_in(text if isinstance(text, dict) else config, "num_hidden_layers", 0)
+    return whole_in(text_config(config_of(model)), "num_hidden_layers", 0)
 
 
 def _has_experts(model: str) -> bool:
-    config = config_of(model)
-    text = config.get("text_config")
-    own = text if isinstance(text, dict) else config
+    own = text_config(config_of(model))
     return any(own.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 

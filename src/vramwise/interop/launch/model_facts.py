@@ -28,6 +28,12 @@ def known_config(model: str) -> Mapping[str, object]:
     return resolve(found[0] if found else model).config
 
 
+def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The config of the model's text part; the config itself where it has none."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, Mapping) else config
+
+
 def loaded_dtype(model: str) -> str:
     """The dtype in which transformers loads the checkpoint's weights with dtype = auto."""
     from vramwise.models.config import loaded_dtype as of_config
@@ -49,8 +55,7 @@ def last_layers(
     layers do not allow.
     """
     count = whole_number(text.removeprefix("-"), "freeze_trainable_layers") * (-1 if text.startswith("-") else 1)
-    text_config = config.get("text_config")
-    own = text_config if isinstance(text_config, Mapping) else config
+    own = text_config(config)
     total = whole_in(own, "num_hidden_layers", 0) or whole_in(own, "n_layer", 0)
     if not total or abs(count) > total or not count:
         raise UsageError(f"freeze_trainable_layers {count}: the model has {total} layers")

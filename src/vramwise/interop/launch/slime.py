@@ -14,7 +14,7 @@ from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.flags import cut
 from vramwise.interop.launch.megatron import count_micro_batches, expands, step_of
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL
-from vramwise.interop.launch.model_facts import config_of
+from vramwise.interop.launch.model_facts import config_of, text_config
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.rl import Beside
 from vramwise.interop.launch.values import whole_in
@@ -34,8 +34,7 @@ def read(start: Start) -> Launch:
     if "--fp16" not in words.given:
         words.given["--bf16"] = ["true"]
     model = one_model("slime", options.first("hf_checkpoint"), "--hf-checkpoint MODEL")
-    text = config_of(model).get("text_config")
-    config = text if isinstance(text, dict) else config_of(model)
+    config = text_config(config_of(model))
     settings, notes = step_of(words, whole_in(config, "num_hidden_layers", 0))
     each = options.number("actor_num_gpus_per_node") or _GPUS_OF_A_NODE
     gpus = each * (options.number("actor_num_nodes") or 1)
