@@ -120,7 +120,7 @@ def test_going_to_and_fro_between_sizes_with_other_blocks_records_each_once(monk
 
 
 BYTES = st.sampled_from([1, 512, 700, 5_000, MIB - 512, MIB, MIB + 1, 3 * MIB, 9 * MIB, 11 * MIB, 12 * MIB, 40 * MIB])
-ACTION = st.tuples(st.sampled_from(["take", "take", "take", "drop", "drop", "later", "settle", "mark", "forget"]),
+ACTION = st.tuples(st.sampled_from(["take", "take", "take", "drop", "drop", "later", "settle", "mark", "forget", "empty"]),
                    BYTES, st.integers(0, 2), st.integers(0, 50))  # fmt: skip
 
 

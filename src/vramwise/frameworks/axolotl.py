@@ -31,6 +31,11 @@ def _notes(train: TrainSettings) -> tuple[str, ...]:
     )
 
 
+def _warms_up(train: TrainSettings) -> bool:
+    """axolotl 0.19 monkeypatch/moe_quant.py patch_moe_quantization_on_load: no caching_allocator_warmup."""
+    return not train.quantize_experts
+
+
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
     Default("fsdp=full-shard|shard-grad-op|hybrid-shard fsdp_version=1 method=full", "param_dtype", "fp32",
@@ -62,9 +67,11 @@ RECORD = Framework(
     batches="conversations",  # `sequence_len` cuts or drops what is longer
     asks_for_reentry=_asks_for_reentry,
     classes="as they are",
+    warms_up=_warms_up,
     attention=_attention,
     swaps_in={"liger": "axolotl-liger"},
     notes=_notes,
+    counts_anew=True,  # 0.19 utils/bench.py gpu_memory_usage_all
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear

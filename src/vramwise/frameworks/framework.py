@@ -239,6 +239,8 @@ class Framework:
     """transformers' classes run as they are, with another attention in place of theirs, or others do."""
     exact: bool = False
     """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
+    warms_up: Rule = always
+    """Where its classes are transformers', from_pretrained warms torch's allocator up before it loads a model."""
     own_layers: str = ""
     """The record in vramwise.kernels that describes its layers, for the types that it has classes for."""
     own_layers_version: Callable[[TrainSettings], tuple[int, ...]] = no_version
@@ -277,6 +279,8 @@ class Framework:
     """What an all-to-all of experts' tokens brings is kept, too."""
     checkpointing_note: str = ""
     """What belongs behind the sentence on full checkpointing."""
+    counts_anew: bool = False
+    """It resets torch's peaks once the model is loaded, so that its logs of memory are those of steps."""
     reserved_ratio: str = ""
     """Ending of the calibrated ratio of reserved over allocated memory; empty: by what is sharded."""
     replayed: bool = True

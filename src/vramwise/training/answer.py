@@ -32,6 +32,7 @@ from vramwise.training.recipe.lengths import usual_length
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
 from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
+from vramwise.training.reserved_memory.loading import Card, most_reserved_by_loading, warm_up_bytes
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import other_models
@@ -93,7 +94,9 @@ def estimate_training(
     host = _host_parts(job, rank)
     if host:
         quantities["host_memory"] = Quantity.exact(sum(host.values()) * job.ranks_of_a_node)
-    play = _play(job, rank, workspace) if replays else None
+    seen = None if card is None else Card(card.seen_bytes, card.free_bytes - sum(node.bytes for node in outside))
+    warm_up = warm_up_bytes(model, job.structure, rank, seen)
+    play = _play(job, rank, workspace, warm_up) if replays else None
     verdict, room = None, None
     if capacity is not None:
         room = int(capacity.usable_bytes) - sum(node.bytes for node in outside)
@@ -105,10 +108,10 @@ def estimate_training(
         verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
     fits = verdict is not None and verdict.headroom_bytes >= 0
-    answered = _Late(job, rank, moments, outside, generating, room, fits)
+    answered = _Late(job, rank, moments, outside, generating, room, fits, warm_up)
     late = _speed(job)
     if room is not None and limits:
-        late = _limits(job, room, outside, workspace, generating, replays=play is not None) | late
+        late = _limits(job, room, outside, workspace, generating, warm_up, replays=play is not None) | late
     return Result(
         scenario=replace(scenario, train=_as_told(job)).to_dict(),
         model=ModelFacts(
@@ -248,17 +251,17 @@ def _lag(job: Job, rank: Placement) -> Lag:
     return lag_of_card(job, rank)
 
 
-def _play(job: Job, rank: Placement, workspace: Node) -> reserved.Play | None:
+def _play(job: Job, rank: Placement, workspace: Node, warm_up: int) -> reserved.Play | None:
     """The replay of this job's step, where it has everything that allocates."""
     if not is_replayed(job.train, rank) or not runs_one_by_one(job.shape(rank), job.model, job.train):
         return None
     batch, sequence = job.train.micro_batch_size, job.local_sequence
     sizes = batch, sequence, job.accumulates, workspace.bytes, rank
-    return reserved.Play(job.model, job.structure, *sizes, lag=_lag(job, rank))
+    return reserved.Play(job.model, job.structure, *sizes, lag=_lag(job, rank), warm_up=warm_up)
 
 
 def _limits(
-    job: Job, room: int, outside: list[Node], workspace: Node, generating: Phase | None, *, replays: bool
+    job: Job, room: int, outside: list[Node], workspace: Node, generating: Phase | None, warm_up: int, *, replays: bool
 ) -> dict[str, Callable[[], Quantity]]:
     """The searches for the largest sizes, by quantity."""
     beside, batch, sequence = sum(node.bytes for node in outside), job.train.micro_batch_size, job.train.sequence_length
@@ -274,6 +277,7 @@ def _limits(
         awake,
         replays,
         _lag(job, job.ranks[0]),
+        warm_up,
     )
     found = {"max_batch": lambda: Quantity.exact(largest_batch(of, batch, sequence))}
     if reads_tokens(job.model):
@@ -309,7 +313,8 @@ def at_usual_length(job: Job) -> Job:
 
 @record
 class _Late:
-    """What hangs on reserved memory. `room`: bytes of the card for torch, within which a run that `fits` keeps."""
+    """What hangs on reserved memory. `room`: bytes of the card for torch, within which a run that `fits` keeps.
+    `warm_up`: bytes of the block that is allocated before the weights."""
 
     job: Job
     rank: Placement
@@ -318,6 +323,7 @@ class _Late:
     generating: Phase | None
     room: int | None
     fits: bool
+    warm_up: int
 
     def quantities(
         self, counted: Counted, play: reserved.Play | None, limits: Mapping[str, Callable[[], Quantity]]
@@ -331,9 +337,14 @@ class _Late:
 
         @cache
         def kept() -> Quantity:
+            room = self.room if self.fits else None
+            structure = self.job.structure
+            loaded = most_reserved_by_loading(self.job.model, structure, self.rank, self.warm_up, room)
+            return Quantity(*(max(end, loaded) for end in _ends(of_steps(room))))
+
+        def of_steps(room: int | None) -> Quantity:
             if play is None or slack is None:
                 return counted.by_ratio
-            room = self.room if self.fits else None
             found, own = reserved.played(play, room), allocated if learned_here else counted.open_allocated
             return reserved.replayed_reserved(own, self.moments, self.job.train, found, room, play, slack)
 

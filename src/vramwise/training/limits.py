@@ -41,7 +41,7 @@ class Room:
 
     `usable`: bytes of the card; `outside`: what of them a process has outside torch; `workspace`: of the libraries;
     `generating`: bytes of the moment in which a rollout engine is awake; `replays`: whether the step can be replayed;
-    `lag`: of the card behind its host.
+    `lag`: of the card behind its host; `warm_up`: bytes of the block before the weights.
     """
 
     model: Model
@@ -54,6 +54,7 @@ class Room:
     generating: int
     replays: bool
     lag: Lag = NO_LAG
+    warm_up: int = 0
 
     def need(self, batch: int, sequence: int) -> int:
         """Expected bytes with room for all tensors, on the rank that needs most."""
@@ -69,7 +70,9 @@ class Room:
             return True
         tokens = self._tokens(sequence)
         sizes = batch, tokens, self.accumulates, self.workspace, rank
-        play = reserved.Play(self.model, self.structure.at_tokens(batch * tokens), *sizes, lag=self.lag)
+        play = reserved.Play(
+            self.model, self.structure.at_tokens(batch * tokens), *sizes, lag=self.lag, warm_up=self.warm_up
+        )
         return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:

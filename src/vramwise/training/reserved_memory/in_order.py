@@ -24,11 +24,11 @@ class _Recording(_Replay):
 
     def __init__(
         self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-        placement: Placement,
+        placement: Placement, warm_up: int,
     ) -> None:  # fmt: skip
         self.recorder = Recorder()
         sizes = batch, sequence, accumulating, workspace_bytes
-        super().__init__(model, train, *sizes, None, (), placement, memory=self.recorder)
+        super().__init__(model, train, *sizes, None, (), placement, warm_up=warm_up, memory=self.recorder)
         self.parts: list[Part] = []
         self.is_cut_short = False
         """Whether a part was begun and not ended (Ctrl-C): what comes next hangs on the whole of it."""
@@ -76,7 +76,7 @@ class _Recording(_Replay):
                 table[place] = Held(block)
 
 
-_Kind = tuple[StepShape, Model, ResolvedTrain, bool, int, Placement]
+_Kind = tuple[StepShape, Model, ResolvedTrain, bool, int, Placement, int]
 _recordings: Memo[_Kind, list[_Recording]] = Memo(8)
 _OF_A_KIND = 3
 """Recordings that are kept of one kind of step: a search for the longest sequence may go to and fro between lengths at
@@ -91,20 +91,21 @@ def _recording(kind: _Kind, batch: int, sequence: int, axes: Axes) -> _Recording
             recording.part(1)
             if recording.recorder.holds_at(axes):
                 return recording
-    _, model, train, accumulating, workspace_bytes, placement = kind
-    made = _Recording(model, train, batch, sequence, accumulating, workspace_bytes, placement)
+    _, model, train, accumulating, workspace_bytes, placement, warm_up = kind
+    made = _Recording(model, train, batch, sequence, accumulating, workspace_bytes, placement, warm_up)
     known[:] = [*(one for one in known if not one.is_cut_short), made][-_OF_A_KIND:]
     return made
 
 
 def replay_in_order(
     model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
-    capacity_bytes: int | None, placement: Placement,
+    capacity_bytes: int | None, placement: Placement, warm_up: int = 0,
 ) -> Replayed:  # fmt: skip
     """The first steps as they were recorded at any size at which a model runs the same operations."""
     shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
     axes = step_axes(model, train, batch, sequence)
-    recording = _recording((shape, model, train, accumulating, workspace_bytes, placement), batch, sequence, axes)
+    kind = shape, model, train, accumulating, workspace_bytes, placement, warm_up
+    recording = _recording(kind, batch, sequence, axes)
     player, wanted = Player(recording.recorder, axes, capacity_bytes), 0
     try:
         player.play(recording.part(0))

@@ -12,7 +12,7 @@ from bisect import bisect_left, insort
 
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE, NoRoomError, segment_bytes
 from vramwise.models.autograd.size import Axes, evaluate
-from vramwise.training.reserved_memory.traces import FREED, FREED_LATER, JOINED, Part, Recorder
+from vramwise.training.reserved_memory.traces import EMPTIED, FREED, FREED_LATER, JOINED, Part, Recorder
 
 _NUMBERS = 40  # bits of a key that are a block's number; its size stands above them
 
@@ -102,6 +102,9 @@ class Player:
             elif order == FREED_LATER:
                 allocated -= block.size
                 self.waiting[slot] = None
+                continue
+            elif order == EMPTIED:
+                self._empty_cache()
                 continue
             else:
                 peak = allocated

@@ -34,7 +34,7 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
-from vramwise.training.model_states.states import buffer_bytes, quantizer, stored, trained_tensors
+from vramwise.training.model_states.states import trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
@@ -45,6 +45,7 @@ from vramwise.training.recipe.settings import (
 )
 from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, blocks_run, scripts_of
 from vramwise.training.reserved_memory.traces import has_one_order
 from vramwise.training.resolved import ResolvedTrain
@@ -104,19 +105,21 @@ def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> boo
 def replay(
     model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
     capacity_bytes: int | None = None, lengths: tuple[int, ...] = (), placement: Placement = ALONE, lag: Lag = NO_LAG,
+    warm_up: int = 0,
 ) -> Replayed:  # fmt: skip
     """The first steps of one rank (see the module's docstring).
 
     `workspace_bytes`: what cuBLAS keeps for the threads of forward and backward together. `capacity_bytes`: what torch
     can reserve; where that was full, one more step is played, after which what was given back has settled. `lengths`:
-    those of steps one after another, the last of them `sequence`. `lag`: of the card behind its host.
+    those of steps one after another, the last of them `sequence`. `lag`: of the card behind its host. `warm_up`: bytes
+    of the block that was allocated before the weights (loading.py).
     """
     sizes = batch, sequence, accumulating, workspace_bytes
     if has_one_order(train) and not lengths:
         from vramwise.training.reserved_memory.in_order import replay_in_order
 
-        return replay_in_order(model, train, *sizes, capacity_bytes, placement)
-    return _Replay(model, train, *sizes, capacity_bytes, lengths, placement, lag).run()
+        return replay_in_order(model, train, *sizes, capacity_bytes, placement, warm_up)
+    return _Replay(model, train, *sizes, capacity_bytes, lengths, placement, lag, warm_up).run()
 
 
 Table = list[Held | None]
@@ -138,9 +141,9 @@ class _Replay:
     def __init__(
         self, model: Model, train: ResolvedTrain, batch: int, sequence: int, accumulating: bool, workspace_bytes: int,
         capacity_bytes: int | None, lengths: tuple[int, ...], placement: Placement, lag: Lag = NO_LAG,
-        memory: Memory | None = None,
+        warm_up: int = 0, memory: Memory | None = None,
     ) -> None:  # fmt: skip
-        self.placement = placement
+        self.placement, self.warm_up = placement, warm_up
         self.model, self.train = model, train
         self.batch, self.varied = batch, bool(lengths)
         self._of_length(sequence)
@@ -213,21 +216,7 @@ class _Replay:
     def _load(self) -> None:
         if self.around.load():
             return
-        placement = self.placement
-        rule = quantizer(self.model, self.train)
-        trained: dict[str, int] = {}
-        added: list[int] = []  # an adapter's two matrices go by one name
-        for tensor, base in trained_tensors(self.model, self.train):
-            size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
-            if tensor.name == base.name:
-                trained[tensor.name] = size
-            else:
-                added.append(size)
-        for parameter in self.model.parameters:
-            if parameter.tied_to is None:
-                frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), self.train, rule))
-                self.memory.some(trained.get(parameter.name, frozen))
-        self.memory.some(*added, *buffer_bytes(self.model, self.train, placement))
+        load(self.memory, self.model, self.train, self.placement, self.warm_up)
         self.around.prepare()
 
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:

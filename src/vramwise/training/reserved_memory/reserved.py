@@ -121,7 +121,8 @@ def logits_of_another_length(moments: Sequence[Moment]) -> int:
 class Play:
     """A step that can be replayed: on a card with `room` bytes for torch, or without limit.
 
-    `lag`: by how many layers the card is behind its host under ZeRO stage 3.
+    `lag`: by how many layers the card is behind its host under ZeRO stage 3. `warm_up`: bytes of the block before the
+    weights (loading.py).
     """
 
     model: Model
@@ -132,12 +133,13 @@ class Play:
     workspace_bytes: int
     placement: Placement = ALONE
     lag: Lag = NO_LAG
+    warm_up: int = 0
 
     def __call__(self, room: int | None, lengths: tuple[int, ...] = ()) -> Replayed:
         rows, tokens = rows_of(self.train, self.batch, self.sequence)
         lengths = tuple(rows_of(self.train, self.batch, length)[1] for length in lengths)
         sizes = rows, tokens, self.accumulating, self.workspace_bytes
-        return replay(self.model, self.train, *sizes, room, lengths, self.placement, self.lag)
+        return replay(self.model, self.train, *sizes, room, lengths, self.placement, self.lag, self.warm_up)
 
 
 def played(play: Play, room: int | None) -> Replayed:

@@ -17,8 +17,8 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 
-FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN = -1, -2, -3, -4
-"""What is done with a slot's block, where it is not taken; the last one is done with none."""
+FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN, EMPTIED = -1, -2, -3, -4, -5
+"""What is done with a slot's block, where it is not taken; the last two are done with none."""
 
 
 def has_one_order(train: ResolvedTrain) -> bool:
@@ -109,6 +109,9 @@ class Recorder(Memory):
 
     def forget_peak(self) -> None:
         self._note(PEAK_FORGOTTEN, 0)
+
+    def empty_cache(self) -> None:
+        self._note(EMPTIED, 0)
 
     def holds_at(self, axes: Axes) -> bool:
         """Whether the same blocks are taken at this micro-batch and length."""
