@@ -136,3 +136,20 @@ def test_emptying_the_cache_keeps_the_segment_that_weights_lie_in() -> None:
     memory.free(weight)
     memory.empty_cache()
     assert memory.reserved == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "prepared"),
+    [
+        ("trl 0.24.0, transformers 4.57.1", {}, True),
+        ("trl 0.12.2, transformers 4.46.3", {}, True),
+        ("trl 0.25.1, transformers 4.57.1", {}, False),
+        ("trl 1.16.0", {}, False),
+        ("transformers 4.57.1", {}, False),
+        ("trl 0.24.0, transformers 4.57.1", {"kbit_preparation": False}, False),
+        ("trl 0.24.0, transformers 4.57.1", {"gpus": 2, "fsdp": "full-shard"}, False),
+        ("trl 0.24.0, transformers 4.57.1", {"gpus": 2, "zero_stage": 3}, False),
+    ],
+)
+def test_trl_prepares_a_quantized_model_before_0_25(version: str, settings: dict[str, Any], prepared: bool) -> None:
+    assert job(version, **settings).train.kbit_preparation is prepared

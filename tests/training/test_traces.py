@@ -155,6 +155,8 @@ def done(memory: Memory, actions: list[tuple[str, int, int, int]]) -> int:
                 memory.settle(mark)
             elif what == "forget":
                 memory.forget_peak()
+            elif what == "empty":
+                memory.empty_cache()
             elif held:
                 one = [held.pop(which % len(held))]
                 memory.drop_all(one) if what == "drop" else memory.drop_later(one)
