@@ -120,8 +120,8 @@ def test_going_to_and_fro_between_sizes_with_other_blocks_records_each_once(monk
 
 
 BYTES = st.sampled_from([1, 512, 700, 5_000, MIB - 512, MIB, MIB + 1, 3 * MIB, 9 * MIB, 11 * MIB, 12 * MIB, 40 * MIB])
-ACTION = st.tuples(st.sampled_from(["take", "take", "take", "drop", "drop", "later", "settle", "mark", "forget", "empty"]),
-                   BYTES, st.integers(0, 2), st.integers(0, 50))  # fmt: skip
+ACTIONS = ["take", "take", "take", "drop", "drop", "later", "settle", "mark", "forget", "empty"]
+ACTION = st.tuples(st.sampled_from(ACTIONS), BYTES, st.integers(0, 2), st.integers(0, 50))
 
 
 @given(actions=st.lists(ACTION, min_size=1, max_size=200), room=st.sampled_from([None, 60 * MIB, 130 * MIB]))

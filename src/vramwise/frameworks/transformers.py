@@ -54,8 +54,8 @@ DEFAULTS = (
     ADAPTERS_CAST_TO_FP16,
     Default("names:trl trl<0.25 method=qlora fsdp=none zero_stage=0|1|2", "kbit_preparation", "true",
             "trl 0.12 to 0.24 trainer/sft_trainer.py, models/utils.py prepare_peft_model: peft's "
-            "prepare_model_for_kbit_training, but for weights on the CPU or the meta device; 0.25 has a function of its "
-            "own, which widens norms alone"),
+            "prepare_model_for_kbit_training, but for weights on the CPU or the meta device; 0.25 has one of its own, "
+            "which widens norms alone"),
     Default("names:trl trl>=0.29 method=qlora", "lora_dtype", "bf16",
             "trl 0.29 to 1.16 trainer/sft_trainer.py: adapters on a quantized base"),
     Default("names:agilerl", "optimizer_impl", "foreach",
