@@ -11,7 +11,9 @@ from vramwise.models.allocator import CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory.held import Memory
+from vramwise.training.reserved_memory.in_order import replay_in_order
 from vramwise.training.reserved_memory.loading import Card, load, most_reserved_by_loading, warm_up_bytes
+from vramwise.training.reserved_memory.replay import _Replay
 from vramwise.units import GIB, MIB
 
 EMBEDDING = 32_000 * 1024
@@ -125,6 +127,18 @@ def test_counters_that_begin_anew_know_what_is_left_of_loading() -> None:
 def test_a_card_with_no_room_for_the_weights_says_nothing() -> None:
     asked = job("transformers 4.57.6")
     assert most_reserved_by_loading(asked.model, asked.structure, asked.ranks[0], 60 * MIB, 100 * MIB) == 0
+
+
+@pytest.mark.parametrize("kbit_preparation", [False, True])
+def test_a_recorded_load_is_the_load(*, kbit_preparation: bool) -> None:
+    """Step after step the recording reserves what the allocator does, the emptied cache included."""
+    asked = job("transformers 4.57.6", kbit_preparation=kbit_preparation)
+    rank = asked.ranks[0]
+    warm_up = warm_up_bytes(asked.model, asked.structure, rank, None)
+    sizes = 1, 128, False, 8 * MIB, None
+    by_blocks = _Replay(asked.model, asked.structure, *sizes, (), rank, warm_up=warm_up).run()
+    assert replay_in_order(asked.model, asked.structure, *sizes, rank, warm_up) == by_blocks
+    assert replay_in_order(asked.model, asked.structure, *sizes, rank).reserved != by_blocks.reserved
 
 
 def test_emptying_the_cache_keeps_the_segment_that_weights_lie_in() -> None:
