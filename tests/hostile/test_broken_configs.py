@@ -17,7 +17,8 @@ from vramwise import describe, estimate
 from vramwise.errors import VramwiseError
 from vramwise.models import supported_types
 from vramwise.models.config import MOST_LAYERS
-from vramwise.models.registry import FAMILY_OF_TYPE, _described
+from vramwise.models.family_of_type import FAMILY_OF_TYPE
+from vramwise.models.registry import _described
 from vramwise.sources import catalog, resolve
 
 MOST_CPU_SECONDS = 20.0

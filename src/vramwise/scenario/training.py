@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from vramwise.records import record
 from vramwise.scenario import names
+from vramwise.scenario.containers import AllOrSeveral, Several, Table
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
 from vramwise.scenario.owners import (
     COMPILE,
@@ -26,7 +27,7 @@ from vramwise.scenario.owners import (
     ZERO_3,
 )
 from vramwise.scenario.settings import Settings
-from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Table, Text, Whole, choice_kind
+from vramwise.scenario.values import Fraction, Share, Text, Whole, choice_kind
 
 _SAMPLE_LENGTHS = {
     "fixed": Whole(help="every sample"), "mean": Whole(help="a sample on average"),
