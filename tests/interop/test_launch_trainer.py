@@ -145,10 +145,10 @@ def test_a_configuration_gives_way_to_flags(tmp_path: Path) -> None:
 
 def test_what_is_passed_over_is_said() -> None:
     launch = read(f"accelerate launch train.py {LLAMA} --learning_rate 1e-4 --frobnicate 3 --optim ademamix"
-                  " --auto_find_batch_size --lora_modules_to_save lm_head")  # fmt: skip
+                  " --auto_find_batch_size --lora_exclude_modules lm_head")  # fmt: skip
     said = " / ".join(launch.notes)
     for part in ("no effect on the memory counted here: --learning_rate", "unknown to Trainer, left out: --frobnicate",
-                 "--auto_find_batch_size is not counted", "ademamix: its third state", "--lora_modules_to_save is not",
+                 "--auto_find_batch_size is not counted", "ademamix: its third state", "--lora_exclude_modules is not",
                  "weights are loaded in bf16", "nothing says how many GPUs"):  # fmt: skip
         assert part in said, part
 

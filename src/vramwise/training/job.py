@@ -22,6 +22,7 @@ from vramwise.training.recipe.settings import (
     resolved,
     structural,
 )
+from vramwise.training.recipe.trained_copies import with_own_copies
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.moments import Moment, step_moments
@@ -101,7 +102,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     check_images(train, model)
     check_padding(train)
     check_trainable(model, train.trainable)
-    model = with_whole_towers(train, model)
+    model = with_own_copies(with_whole_towers(train, model), train)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 

@@ -26,7 +26,7 @@ from vramwise.interop.files.python_code import (
     tree_of,
 )
 from vramwise.interop.launch import Launch
-from vramwise.interop.launch.adapters import adapter_settings, targets_of
+from vramwise.interop.launch.adapters import adapter_settings, beside_adapters, targets_of
 from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
@@ -40,12 +40,14 @@ _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "UnslothTrainingA
 _PAIRED = ("dpo", "orpo", "cpo", "simpo")
 _RANK, _LENGTH = 16, 2048
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+_WHOLE = ("embed_tokens", "lm_head")
+"""Targets that unsloth trains whole (2026.10 models/llama.py get_peft_model)."""
 _NOTHING = "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
 _OWN_LOOP = (
     "trains by a loop or a trainer that is not read here: vramwise dry-run -- python FILE runs its first steps "
     "without a GPU"
 )
-_NOT_COUNTED = ("modules_to_save", "target_parameters", "layers_to_transform", "megatron_config")
+_NOT_COUNTED = ("target_parameters", "layers_to_transform", "megatron_config")
 
 
 def launch_of_code(given: Given, model: str | None) -> Launch:
@@ -144,13 +146,17 @@ def _unsloths_adapters(
     if str(kept) == "unsloth":
         found["offload_activations"] = "cpu"
     given = peft.get("target_modules")
-    targets, notes = targets_of([str(one) for one in given] if isinstance(given, list) else
-                                ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft
-                                else _TARGETS, model)  # fmt: skip
+    names = [str(one) for one in given] if isinstance(given, list) else (
+        ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else _TARGETS)  # fmt: skip
+    targets, notes = targets_of([name for name in names if name not in _WHOLE], model)
+    saved = peft.get("modules_to_save")
+    named = [str(one) for one in saved] if isinstance(saved, list) else []
+    whole, said = beside_adapters([*named, *(name for name in names if name in _WHOLE)], model)
+    notes += said
     rank = peft.get("r", _RANK)
     found |= {"method": "qlora" if in_4 or in_8 else "lora", "lora_targets": targets,
               "lora_rank": rank if isinstance(rank, int) else _RANK,
-              "lora_dropout": fraction(str(peft.get("lora_dropout", 0)))}  # fmt: skip
+              "lora_dropout": fraction(str(peft.get("lora_dropout", 0))), **whole}  # fmt: skip
     if in_4 or in_8:
         found["quantization"] = "int8" if in_8 else "nf4-dq"
     frozen = [name for name in ("vision", "language", "attention", "mlp") if peft.get(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch import llamafactory_v1
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.llamafactory_inference import other_than_training, untrained_note
@@ -92,10 +92,12 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
         return {"method": "freeze", "trainable": _layers(options, model)}, []
     bits = options.number("quantization_bit")
     targets, notes = targets_of(options.several("lora_target") or ["all"], model)
+    whole, said = beside_adapters(options.several("additional_target"), model)
     found: dict[str, object] = {
         "method": "qlora" if bits else "lora", "lora_rank": options.number("lora_rank") or _RANK,
-        "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets,
+        "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets, **whole,
     }  # fmt: skip
+    notes += said
     if options.is_on("use_dora"):
         found["dora"] = True
     if bits:
@@ -110,7 +112,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
 def _layers(options: Options, model: str) -> list[str]:
     asked = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
     spread = options.is_on("use_llama_pro")
-    return last_layers(asked, options.several("freeze_trainable_modules"), known_config(model), spread=spread)
+    layers = last_layers(asked, options.several("freeze_trainable_modules"), known_config(model), spread=spread)
+    return [*layers, *options.several("freeze_extra_modules")]
 
 
 def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:

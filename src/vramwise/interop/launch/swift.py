@@ -11,7 +11,7 @@ from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
@@ -110,10 +110,12 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
         return {"method": "full"}, []
     given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
     targets, notes = targets_of(given, model)
+    whole, said = beside_adapters(options.several("modules_to_save"), model)
     found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
-        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
+        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"), **whole,
     }  # fmt: skip
+    notes += said
     if options.is_on("use_dora"):
         found["dora"] = True
     wide = options.first("lora_dtype")
