@@ -81,6 +81,21 @@ def test_a_module_that_the_model_has_not_is_left_out_and_said() -> None:
     assert "no module of the model is named so, left out: score" in launch.notes
 
 
+GPT_OSS, EXPERTS = "openai/gpt-oss-20b", ["7.mlp.experts.gate_up_proj", "7.mlp.experts.down_proj"]
+
+
+def test_parameters_get_adapters_beside_the_modules() -> None:
+    """peft's `target_parameters`; 24 layers of gpt-oss, of which one has adapters on its experts."""
+    words = f"trl sft --model_name_or_path {GPT_OSS} --use_peft --lora_r 8 --lora_dropout 0".split()
+    words += ["--lora_target_modules", "all-linear"]
+    plain = read_command(words)
+    launch = read_command([*words, "--lora_target_parameters", *EXPERTS])
+    assert train(launch)["lora_targets"] == ["all-linear", *EXPERTS]
+    added = [estimate(one.scenario).model.num_trainable_parameters for one in (plain, launch)]
+    hidden, experts, intermediate = 2880, 32, 2880
+    assert added[1] - added[0] == 8 * experts * ((hidden + 2 * intermediate) + (intermediate + hidden))
+
+
 def test_saved_modules_make_no_adapters() -> None:
     launch = read_command(f"trl sft --model_name_or_path {LLAMA} --lora_modules_to_save lm_head".split())
     assert train(launch)["method"] == "full"

@@ -47,7 +47,7 @@ _OWN_LOOP = (
     "trains by a loop or a trainer that is not read here: vramwise dry-run -- python FILE runs its first steps "
     "without a GPU"
 )
-_NOT_COUNTED = ("target_parameters", "layers_to_transform", "megatron_config")
+_NOT_COUNTED = ("layers_to_transform", "megatron_config")
 
 
 def launch_of_code(given: Given, model: str | None) -> Launch:
@@ -146,12 +146,12 @@ def _unsloths_adapters(
     if str(kept) == "unsloth":
         found["offload_activations"] = "cpu"
     given = peft.get("target_modules")
-    names = [str(one) for one in given] if isinstance(given, list) else (
+    names = _texts(given) if isinstance(given, list) else (
         ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else _TARGETS)  # fmt: skip
-    targets, notes = targets_of([name for name in names if name not in _WHOLE], model)
-    saved = peft.get("modules_to_save")
-    named = [str(one) for one in saved] if isinstance(saved, list) else []
-    whole, said = beside_adapters([*named, *(name for name in names if name in _WHOLE)], model)
+    modules = [name for name in names if name not in _WHOLE]
+    targets, notes = targets_of(modules, model, _texts(peft.get("target_parameters")))
+    saved = [*_texts(peft.get("modules_to_save")), *(name for name in names if name in _WHOLE)]
+    whole, said = beside_adapters(saved, model)
     notes += said
     rank = peft.get("r", _RANK)
     found |= {"method": "qlora" if in_4 or in_8 else "lora", "lora_targets": targets,
@@ -164,6 +164,10 @@ def _unsloths_adapters(
     if frozen:
         notes.append(f"without adapters on {', '.join(frozen)}: all linear layers of the text model are taken")
     return found, notes
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _unsloths_stage(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.launch.model_facts import config_of, model_type
 from vramwise.interop.launch.options import Options, options_of
@@ -12,7 +14,7 @@ _SWITCHES = ("use_peft", "use_lora", "lora_enable", "use_peft_lora", "use_qlora"
 _RANKS = ("lora_r", "lora_rank", "peft_lora_r")
 _TARGETS = ("lora_target_modules", "lora_target")
 _KINDS_OF_MODULES = {"all-embedding": "embedding", "all-norm": "norm"}  # ms-swift 4.6 pipelines/train/tuner.py
-_SAVED = "lora_modules_to_save"
+_SAVED, _PARAMETERS = "lora_modules_to_save", "lora_target_parameters"
 _DOUBLED = ("use_bnb_nested_quant", "bnb_4bit_use_double_quant", "use_nested_quant", "double_quant")
 
 
@@ -35,7 +37,7 @@ def adapter_settings(
     if not has and (in_4 or in_8) and not gated:
         has = True  # only adapters train on a quantized base
     if not has:
-        spare = [options.shown[name] for name in (*_RANKS, *_TARGETS, _SAVED) if name in options.values]
+        spare = [options.shown[name] for name in (*_RANKS, *_TARGETS, _SAVED, _PARAMETERS) if name in options.values]
         why = f"train_mode {mode} makes no adapters" if mode == "full" else "no adapters without --use_peft"
         said = [f"{', '.join(spare)}: {why}"] if spare else []
         return {"method": "full"}, said
@@ -51,13 +53,22 @@ def adapter_settings(
         found["quantization"] = "int8"
     if options.is_on("use_dora"):
         found["dora"] = True
-    targets, notes = targets_of(options.several(*_TARGETS), model)
+    targets, notes = targets_of(options.several(*_TARGETS), model, options.several(_PARAMETERS))
     whole, said = beside_adapters(options.several(_SAVED), model)
     return {**found, "lora_targets": targets, **whole}, [*notes, *said]
 
 
-def targets_of(given: list[str], model: str) -> tuple[str | list[str], list[str]]:
-    """Modules with adapters: those given, else peft's choice for the model's type."""
+def targets_of(
+    given: list[str], model: str, parameters: Sequence[str] = ()
+) -> tuple[str | list[str], list[str]]:  # fmt: skip
+    """Modules with adapters: those given, else peft's choice for the model's type; with them `target_parameters`."""
+    targets, notes = _modules_with_adapters(given, model)
+    if not parameters:
+        return targets, notes
+    return [*([targets] if isinstance(targets, str) else targets), *parameters], notes
+
+
+def _modules_with_adapters(given: list[str], model: str) -> tuple[str | list[str], list[str]]:
     if any(name in ("all-linear", "all") for name in given):
         return "all-linear", []
     if given:

@@ -177,7 +177,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
         return {"method": "full"}, []
     in_4, in_8 = options.is_on("load_in_4bit"), options.is_on("load_in_8bit")
     linear = options.is_on("lora_target_linear")
-    targets, notes = targets_of(["all-linear"] if linear else options.several("lora_target_modules"), model)
+    modules = ["all-linear"] if linear else options.several("lora_target_modules")
+    targets, notes = targets_of(modules, model, options.several("lora_target_parameters"))
     whole, said = beside_adapters(options.several("lora_modules_to_save"), model)
     found: dict[str, object] = {
         "method": "qlora" if in_4 or in_8 or adapter == "qlora" else "lora", "lora_targets": targets,

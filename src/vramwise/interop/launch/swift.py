@@ -109,7 +109,7 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     if tuner == "full":
         return {"method": "full"}, []
     given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
-    targets, notes = targets_of(given, model)
+    targets, notes = targets_of(given, model, options.several("target_parameters"))
     whole, said = beside_adapters(options.several("modules_to_save"), model)
     found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
