@@ -139,6 +139,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "offload_optimizer": ("cpu", STAGE_3, DENSE),
     "offload_params": ("cpu", STAGE_3, DENSE),
     "offload_activations": ("cpu", {"checkpointing": "full", "offload_activations": "none"}, DENSE),
+    "offload_optimizer_fraction": (0.5, {"framework": "megatron", "offload_optimizer": "cpu"}, DENSE),
     "offload_pin_memory": (False, {**STAGE_3, "offload_optimizer": "cpu"}, DENSE),
     "offload_optimizer_buffer_count": (9, NVME, DENSE),
     "offload_params_buffer_count": (9, NVME, DENSE),

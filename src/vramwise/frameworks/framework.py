@@ -173,8 +173,8 @@ class Sharding:
     """Tensor parallelism splits norms and residuals along the sequence unasked."""
     regathers_sequences: bool = False
     """Under sequence parallelism backward gathers a product's input again and does not keep it whole."""
-    cuts_towers: bool = False
-    """Tensor parallelism cuts what is not text, too."""
+    whole_towers: bool = False
+    """What is not text is whole on every rank of tensor parallelism, whatever plan transformers' class has for it."""
     context_parallel_kind: Literal["ring", "ulysses"] = "ring"
     """How context parallelism shares attention where nobody says so."""
     ring: Literal["torch", "transformer-engine", "uncounted"] = "torch"
@@ -243,6 +243,8 @@ class Framework:
     """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
     warms_up: Rule = always
     """Where its classes are transformers', from_pretrained warms torch's allocator up before it loads a model."""
+    makes_speech: bool = True
+    """What speaks is part of a model that also speaks, and not left out where the model is made."""
     own_layers: str = ""
     """The record in vramwise.kernels that describes its layers, for the types that it has classes for."""
     own_layers_version: Callable[[TrainSettings], tuple[int, ...]] = no_version

@@ -177,6 +177,9 @@ class TrainSettings(Settings):
         "the optimizer works on narrow states and gradients", owner=MEGATRON
     )
     offload_optimizer: str = choice("where optimizer states live", names.OFFLOAD, inside="offload.optimizer")
+    offload_optimizer_fraction: float = key(
+        Fraction(help="share of the values that the offloaded optimizer steps on the host"), 1.0, owner=MEGATRON
+    )
     offload_params: str = choice("where weights live", names.OFFLOAD, inside="offload.params")
     offload_activations: str = choice("where saved activations live", names.OFFLOAD, inside="offload.activations")
     offload_pin_memory: bool | None = switch("host memory is page-locked", owner=ZERO)

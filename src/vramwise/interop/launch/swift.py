@@ -140,7 +140,9 @@ def completions_and_models(
     kind = options.first("rlhf_type") or "dpo"
     found: dict[str, object] = {}
     notes, models = [], []
-    if kind in _PAIRS:
+    if kind in _PAIRS and options.is_on("packing"):  # `sum(length)` of both answers, dataset/packing.py, since 3.12
+        notes.append("a pack holds chosen and rejected answers; before ms-swift 3.12 it took up to twice its length")
+    elif kind in _PAIRS:
         found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     if kind == "rm":

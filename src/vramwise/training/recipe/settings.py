@@ -102,7 +102,8 @@ def structural(train: Settings) -> Settings:
 _BESIDE_THE_OPERATIONS: Mapping[str, object] = {
     key: ResolvedTrain.__dataclass_fields__[key].default
     for key in (
-        "optimizer_impl", "offload_optimizer", "offload_params", "clip_grad_norm", "num_microbatches",
+        "optimizer_impl", "offload_optimizer", "offload_optimizer_fraction", "offload_params", "clip_grad_norm",
+        "num_microbatches",
         "pipeline_schedule", "eval_batch_size", "expandable_segments", "distributed_optimizer", "reduce_bucket_size",
         "overlap_comm", "contiguous_gradients", "reduce_scatter", "sub_group_size", "stage3_prefetch_bucket_size",
         "stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_max_live_parameters",

@@ -18,7 +18,7 @@ from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers, buffers
-from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.offload import offloaded, on_gpu
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.lengths import read_by
@@ -137,15 +137,15 @@ def _whatever_the_size(
 ) -> tuple[Buffers, Gradients, Mapping[Component, int]]:
     """What a rank has in steps of any micro-batch and sequence."""
     states, exchanged = model_states(model, train, placement), buffers(model, train, placement)
-    away = offloaded(train)
+    away, (master, optimizer) = offloaded(train), on_gpu(states, train)
     stays = {
         Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
         Component.BUFFERS: states.buffers,
         Component.ADAPTERS: states.adapter_weights,
         Component.COPIES_IN_8_BITS: states.copies_8_bit,
         Component.DUMMY_GRADIENTS: dummy_gradient_bytes(model, train, placement),
-        Component.MASTER_WEIGHTS: 0 if away.optimizer else states.master,
-        Component.OPTIMIZER_STATES: 0 if away.optimizer else states.optimizer,
+        Component.MASTER_WEIGHTS: master,
+        Component.OPTIMIZER_STATES: optimizer,
         **extra_model_bytes(model, train, placement),
     }
     return exchanged, gradients_of(model, states, train, placement, exchanged), stays
