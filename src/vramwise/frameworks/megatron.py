@@ -91,5 +91,4 @@ RECORD = Framework(
         offloads=False,
     ),
     reserved_ratio="megatron",
-    replayed=False,
 )

@@ -37,7 +37,7 @@ from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_on
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import other_models
 from vramwise.training.step.blocks import overload_bytes
-from vramwise.training.step.moments import Moment
+from vramwise.training.step.moments import BEFORE_STEPS, Moment
 from vramwise.training.tree import activations_node, phase, state_nodes
 from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
@@ -141,7 +141,7 @@ def _as_told(job: Job) -> ResolvedTrain:
 
 def _bytes_of(moments: list[Moment], workspace: Node, outside: list[Node]) -> int:
     """Bytes of a rank at its largest moment, with all that its process has."""
-    most = max(m.total + (0 if m.name == "load" else workspace.bytes) for m in moments)
+    most = max(m.total + (0 if m.name in BEFORE_STEPS else workspace.bytes) for m in moments)
     return most + sum(node.bytes for node in outside)
 
 
@@ -171,7 +171,7 @@ def _phases(
     if kept := end.of(Component.ACTIVATIONS):
         shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, job.step_axes, kind)
     return tuple(
-        phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
+        phase(moment, shared, kind, axes, (() if moment.name in BEFORE_STEPS else (workspace,)) + outside)
         for moment in moments
     )
 

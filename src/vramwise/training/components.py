@@ -14,6 +14,7 @@ class Component(StrEnum):
     WEIGHTS = "weights"
     BUFFERS = "buffers"
     ADAPTERS = "adapters"
+    WEIGHTS_BEFORE_THEIR_BUFFER = "weights before their buffer"
     COPIES_IN_8_BITS = "8-bit weights"
     DUMMY_GRADIENTS = "dummy gradients"
     MASTER_WEIGHTS = "master weights"

@@ -55,6 +55,8 @@ class Alone:
     """A rank that has everything: gradients stay as they are made."""
 
     is_sharded = False
+    adds_from_start = False
+    """Gradients are added to ones that are there before the first step, and go at once."""
     reduces = True
     """Whether the micro-batch that runs reduces its gradients (not under `no_sync`, but for a step's last)."""
 

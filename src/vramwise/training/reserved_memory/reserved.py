@@ -225,8 +225,11 @@ def replayed_reserved(
 def _around(
     allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated
 ) -> Quantity:
-    share = max(1.0, played.reserved / allocated.expected)
-    expected = max(played.reserved, allocated.expected)
+    beside = 0.0
+    if framework_of(train).gradients.main_buffer:  # what is gathered for one product alone is counted, and not played
+        beside = max(0.0, allocated.expected - played.allocated)
+    share = max(1.0, (played.reserved + beside) / allocated.expected)
+    expected = max(played.reserved + beside, allocated.expected)
     kept = Quantity(min(allocated.low * share, expected), expected, max(allocated.high * share, expected))
     lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
     return plus(

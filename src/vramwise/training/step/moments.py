@@ -5,6 +5,7 @@ A step's peak is the maximum over moments that hold different things:
 | moment            | alive besides weights, master copy and optimizer states (and gradients, when accumulated)    |
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
+| wrapping          | Megatron: all gradients, and weights once more until they are in their buffer                  |
 | forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
 | forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
@@ -41,7 +42,10 @@ from vramwise.training.step.last_moments import evaluation, optimizer_in_backwar
 from vramwise.training.step.other_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.state import Moment, StepState, state_of, with_critics
 
-__all__ = ["Moment", "step_moments"]
+__all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
+
+BEFORE_STEPS = ("load", "wrapping")
+"""Moments at which no product has run, so that no library has a workspace."""
 
 _LOADED = (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, *OTHER_MODELS.values())
 
@@ -61,7 +65,7 @@ def step_moments(
 def _moments(state: StepState) -> list[Moment]:
     backward = Backward(state)
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
-    found = [load, *forward_moments(state), *backward.inside_blocks()]
+    found = [load, *_wrapping(state, load), *forward_moments(state), *backward.inside_blocks()]
     first = _first_step(state, found)
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
@@ -69,6 +73,15 @@ def _moments(state: StepState) -> list[Moment]:
         found += [*backward.checks(), *backward.reduction(), backward.end(), *stepping_moments(state)]
     found += [evaluation(state), *first]
     return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
+
+
+def _wrapping(state: StepState, load: Moment) -> list[Moment]:
+    """Megatron's last buffer is there, and the weights that go into it still have tensors of their own."""
+    if not state.unwrapped:
+        return []
+    own = {name: size for name, size in load.parts.items() if name not in OTHER_MODELS.values()}  # made later
+    made = {Component.GRADIENTS: state.gradients.all, Component.WEIGHTS_BEFORE_THEIR_BUFFER: state.unwrapped}
+    return [Moment("wrapping", own | made)]
 
 
 def _first_step(state: StepState, found: list[Moment]) -> list[Moment]:
