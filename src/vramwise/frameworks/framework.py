@@ -136,7 +136,7 @@ class Quantizing:
     """Backward dequantizes such experts again; else autograd keeps forward's copy."""
     head: bool = False
     """The output layer is quantized with the other linear layers."""
-    loads_whole: bool = False
+    loads_whole: Rule = never
     """Every GPU has the whole quantized model before FSDP cuts it, unless told otherwise."""
     keeps_originals: bool = True
     """A weight that trains beside adapters is a copy and the frozen one stays: peft's `modules_to_save`."""

@@ -17,7 +17,7 @@ from vramwise.frameworks.defaults import (
     ZEROED_BEFORE_TORCH_2,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding, always
 from vramwise.frameworks.versions import followed, library_version
 from vramwise.scenario import TrainSettings
 
@@ -96,7 +96,7 @@ RECORD = Framework(
     casts=Casts(autocast="quantized"),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     # transformers 5.23 distributed/fsdp.py is_fsdp_enabled; accelerate's cpu_ram_efficient_loading avoids it.
-    quantizing=Quantizing(loads_whole=True),
+    quantizing=Quantizing(loads_whole=always),
     sharding=Sharding(takes_zero=True),
     measured=True,
 )

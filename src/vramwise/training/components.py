@@ -24,6 +24,7 @@ class Component(StrEnum):
     REWARD_MODEL = "reward model"
     CRITIC_MODEL = "critic model"
     VALUE_MODEL = "value model"
+    WHOLE_WEIGHTS = "whole weights"
     GATHERED_WEIGHTS = "gathered weights"
     SECONDARY_WEIGHTS = "secondary weights"
     UNSHARDED_GRADIENTS = "unsharded gradients"

@@ -16,12 +16,12 @@ from vramwise.training.components import Component
 from vramwise.training.counters import plus, scaled
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.units import loads_whole
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
-from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment

@@ -6,6 +6,7 @@ A step's peak is the maximum over moments that hold different things:
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
 | wrapping          | Megatron: all gradients, and weights once more until they are in their buffer                  |
+| sharding          | FSDP: the whole quantized model, where every GPU has it until it is cut                       |
 | forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
 | forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
@@ -32,6 +33,7 @@ from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import OTHER_MODELS, Component
+from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.gradient_life import gradient_life
@@ -65,7 +67,8 @@ def step_moments(
 def _moments(state: StepState) -> list[Moment]:
     backward = Backward(state)
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
-    found = [load, *_wrapping(state, load), *forward_moments(state), *backward.inside_blocks()]
+    found = [load, *_wrapping(state, load), *_sharding(state, load), *forward_moments(state)]
+    found += backward.inside_blocks()
     first = _first_step(state, found)
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
@@ -82,6 +85,15 @@ def _wrapping(state: StepState, load: Moment) -> list[Moment]:
     own = {name: size for name, size in load.parts.items() if name not in OTHER_MODELS.values()}  # made later
     made = {Component.GRADIENTS: state.gradients.all, Component.WEIGHTS_BEFORE_THEIR_BUFFER: state.unwrapped}
     return [Moment("wrapping", own | made)]
+
+
+def _sharding(state: StepState, load: Moment) -> list[Moment]:
+    """Where it is said that quantized weights are not cut in host memory; unsaid, reserved memory alone knows."""
+    if state.train.cpu_ram_efficient_loading is not False:
+        return []
+    most = most_while_cut(state.model, state.train, state.placement)
+    own = load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)
+    return [Moment("sharding", {**load.parts, Component.WHOLE_WEIGHTS: most - own})] if most > own else []
 
 
 def _first_step(state: StepState, found: list[Moment]) -> list[Moment]:
