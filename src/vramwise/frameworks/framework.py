@@ -165,7 +165,7 @@ class Sharding:
     leaves_weights_whole: bool = False
     """FSDP's shard-grad-op cuts gradients and states alone; else weights too, which stay gathered from their forward to
     their backward pass, as torch's SHARD_GRAD_OP has it (torch 2.13 distributed/fsdp/api.py ShardingStrategy)."""
-    last_unit_stays: bool = False
+    last_unit_stays: Rule = never
     """FSDP 2 does not free the last unit (the output layer's, else the last layer's) after forward."""
     loss_after_root: bool = False
     """The loss is worked out when the root unit's forward is over."""

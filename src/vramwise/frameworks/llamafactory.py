@@ -24,7 +24,7 @@ from vramwise.frameworks.framework import (
     Sharding,
     always,
 )
-from vramwise.frameworks.transformers import waits_for_the_last
+from vramwise.frameworks.transformers import has_outer_units, waits_for_the_last
 
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
@@ -67,5 +67,5 @@ RECORD = Framework(
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     quantizing=Quantizing(copies="like adapters"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py
-    sharding=Sharding(takes_zero=True),
+    sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),
 )

@@ -1,11 +1,12 @@
 """Units of sharded weights: what FSDP gathers, frees and reduces together, in bytes on one rank.
 
     a unit a layer                      transformers' and torchtitan's wrapping
-    embedding, and norm with head       torchtitan, two more units: the second stays whole from forward to backward;
+    embedding, and norm with head       torchtitan, and accelerate since 1.14, two more units: the second stays whole
+                                        from forward to backward;
                                         torchtune, where the head has weights of its own: neither stays
     everything else: the root unit      whole from the first forward until backward is over
 
-accelerate 1.12 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
+accelerate 1.12 and 1.15 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
 parallelize.py (apply_fsdp, as of pull request 1094 of July 2025; before it both were in the root unit, and the last
 layer stayed whole).
 
@@ -127,7 +128,7 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
     found: dict[str, Unit] = {}
     of_weight: dict[str, Unit] = {}
     in_order = []
-    last_stays = framework_of(train).sharding.last_unit_stays
+    last_stays = framework_of(train).sharding.last_unit_stays(train)
     keeps_last = last_stays and train.fsdp_version == 2 and not own_units(train, model)
     last = max((block.layer for block in model.blocks if block.layer is not None), default=None)
     for block in model.blocks:
@@ -235,7 +236,7 @@ class RootUnit:
     `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
     weights where they are still whole, `share`: the rank's own
     part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
-    beyond their share, `above`: all of them.
+    beyond their share, `above`: all of them. `recast`: the result of a unit of its own before it is widened.
     """
 
     unsharded: int = 0
@@ -244,6 +245,7 @@ class RootUnit:
     waiting: int = 0
     above: int = 0
     gathered: int = 0
+    recast: int = 0
 
 
 def own_units(train: ResolvedTrain, model: Model) -> bool:
@@ -288,8 +290,11 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
     waiting = above * narrow - -(-above // placement.gradient_shards) * grad
     if alone:  # all wait whole, and are counted as they come
         above = waiting = 0
+    recast = 0
     if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
-        share = 0
+        share, reduced = 0, reduced_in(train, model)
+        kept_apart = sum(placement.gradient_numel(base, placement.local_numel(base, t.numel)) for t, base in outside)
+        recast = kept_apart * reduced if reduced != grad else 0
     return RootUnit(
         unsharded=numel * narrow,
         scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
@@ -297,4 +302,5 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
         share=share,
         above=above * narrow,
         waiting=max(0, waiting),
+        recast=recast,
     )
