@@ -117,6 +117,13 @@ def test_accelerates_file_says_how_states_are_shared(tmp_path: Path) -> None:
                 "num_gpus": 16, "gpus_per_node": 8, "precision": "bf16-mixed"}  # fmt: skip
     check(f"accelerate launch --config_file {file} train.py {LLAMA}", expected)
     check(f"accelerate launch --config_file {file} --num_processes 4 train.py {LLAMA}", {"num_gpus": 4})
+    file.write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n"
+        "  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n  fsdp_activation_checkpointing_offload: true\n"
+        "  fsdp_cpu_ram_efficient_loading: false\n"
+    )
+    expected = {"checkpointing": "full", "offload_activations": "cpu", "cpu_ram_efficient_loading": False}
+    check(f"accelerate launch --config_file {file} train.py {LLAMA}", expected)
 
 
 def test_deepspeeds_file_leaves_auto_open_and_has_defaults_of_its_own(tmp_path: Path) -> None:
