@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # by_turns.py
 
 # Before torch is imported, here and in processes that tests start: for products of a few rows its threads wait for one
 # another four times as long as they compute, and tests already run beside one another.

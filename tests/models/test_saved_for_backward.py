@@ -10,13 +10,14 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from fake_cuda import available, saved_on_fake_cuda
-from how_many import a_family, is_thorough, ways
+from how_many import a_family, ways
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from newer_types import installed
 from saved_by_autograd import saved_by_autograd
 from transformers_models import model_config
 
+from by_turns import has_turn, is_thorough
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
@@ -164,7 +165,7 @@ def precisions_of(model_type: str) -> tuple[str, ...]:
 def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
-    @a_family(4)
+    @a_family(3 if has_turn(model_type, 2, turn=1) else 2)
     @given(STRATEGIES[model_type](), st.sampled_from(attentions), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], attention: str, batch: int, sequence: int) -> None:
         config = completed(config)

@@ -11,6 +11,7 @@ import pytest
 from test_replay import job
 from test_traced_moments import rows
 
+from by_turns import is_thorough
 from vramwise.models.allocator import Block
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.job import Job
@@ -134,7 +135,7 @@ def is_compared(asked: Job) -> bool:
     return replayed and not narrow
 
 
-@pytest.mark.parametrize("share", range(SHARES))
+@pytest.mark.parametrize("share", range(0, SHARES, 1 if is_thorough() else 3))
 def test_measured_cases(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are replayed, loops that name their outputs among them: never less than a fifth of a share."""
     cases = [*whole_weights()][share::SHARES]
