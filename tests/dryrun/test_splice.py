@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -43,17 +42,14 @@ WHOLE = ("checkpointed adapters", "too few")
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory):
+def answered(tmp_path_factory, warm_python):
     path = tmp_path_factory.mktemp("splice") / "cases.json"
     cases = {
         name: {"config": config, "task": task, "settings": own} for name, (config, task, own) in CASES.items()
     }  # fmt: skip
     path.write_text(json.dumps(cases), "utf-8")
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1", "PYTHONHASHSEED": "0"}
-    found = subprocess.run(
-        [sys.executable, str(HERE / "in_splice.py"), str(path)], env=quiet, capture_output=True, text=True,
-        timeout=1500, check=False,
-    )  # fmt: skip
+    found = warm_python.run([sys.executable, str(HERE / "in_splice.py"), str(path)], env=quiet)
     assert found.returncode == 0, found.stderr[-2000:]
     return json.loads(found.stdout)
 
