@@ -60,7 +60,10 @@ RECORD = Framework(
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
     # 4.6 trainers/sequence_parallel: ulysses, and a ring where ranks are more than heads
     sharding=Sharding(
-        takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units, context_parallel_kind="ulysses",
+        takes_zero=True,
+        outer_units=has_outer_units,
+        last_unit_stays=has_outer_units,
+        context_parallel_kind="ulysses",
         ring="uncounted",
     ),  # fmt: skip
 )
