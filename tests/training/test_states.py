@@ -225,7 +225,8 @@ def test_modules_to_save_are_the_copies_that_peft_makes(saved: list[str], tied: 
     [
         ("transformers", {}, 2),
         ("transformers", {"method": "qlora", "kbit_preparation": True}, 4),
-        ("llamafactory", {}, 4),  # model/adapter.py casts all that trains to fp32
+        ("llamafactory", {"precision": "bf16-mixed", "param_dtype": "bf16"}, 4),  # model/adapter.py: all that trains
+        ("llamafactory", {}, 2),  # pure_bf16
         ("unsloth", {}, 2),
         ("unsloth", {"precision": "fp16"}, 4),  # models/llama.py, "Tesla T4 must use float32 and not float16"
     ],

@@ -140,8 +140,8 @@ class Quantizing:
     """Every GPU has the whole quantized model before FSDP cuts it, unless told otherwise."""
     keeps_originals: bool = True
     """A weight that trains beside adapters is a copy and the frozen one stays: peft's `modules_to_save`."""
-    copies: Literal["as they are", "like adapters", "without fp16"] = "as they are"
-    """In which dtype weights train whole beside adapters: in their own, in the adapters', in fp32 where it is fp16."""
+    copies: Literal["as they are", "fp32 under autocast", "without fp16"] = "as they are"
+    """In which dtype weights train whole beside adapters: in theirs, in fp32 where it is fp16 or autocast runs."""
 
 
 @record(kw_only=True)

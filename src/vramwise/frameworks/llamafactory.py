@@ -65,7 +65,7 @@ RECORD = Framework(
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
-    quantizing=Quantizing(copies="like adapters"),  # 0.9.5 model/adapter.py casts all that trains
+    quantizing=Quantizing(copies="fp32 under autocast"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py
     sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),
 )

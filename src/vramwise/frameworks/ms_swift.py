@@ -65,5 +65,5 @@ RECORD = Framework(
         last_unit_stays=has_outer_units,
         context_parallel_kind="ulysses",
         ring="uncounted",
-    ),  # fmt: skip
+    ),
 )

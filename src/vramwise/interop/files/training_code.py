@@ -29,6 +29,7 @@ from vramwise.interop.files.python_code import (
 from vramwise.interop.launch import Launch
 from vramwise.interop.launch.adapters import adapter_settings, beside_adapters, targets_of
 from vramwise.interop.launch.launchers import Launcher
+from vramwise.interop.launch.model_parts import language_targets
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
@@ -168,6 +169,8 @@ def _unsloths_adapters(
     given = peft.get("target_modules")
     names = _texts(given) if isinstance(given, list) else (
         ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else _TARGETS)  # fmt: skip
+    if names == ["all-linear"] and peft.get("finetune_vision_layers") is False:
+        names = language_targets(model)
     modules = [name for name in names if name not in _WHOLE]
     targets, notes = targets_of(modules, model, _texts(peft.get("target_parameters")))
     saved = [*_texts(peft.get("modules_to_save")), *(name for name in names if name in _WHOLE)]
@@ -179,10 +182,10 @@ def _unsloths_adapters(
               "lora_dropout": fraction(str(peft.get("lora_dropout", 0))), **whole}  # fmt: skip
     if in_4 or in_8:
         found["quantization"] = "int8" if in_8 else "nf4-dq"
-    frozen = [name for name in ("vision", "language", "attention", "mlp") if peft.get(
+    frozen = [name for name in ("language", "attention", "mlp") if peft.get(
         f"finetune_{name}_{'modules' if name in ('attention', 'mlp') else 'layers'}") is False]  # fmt: skip
     if frozen:
-        notes.append(f"without adapters on {', '.join(frozen)}: all linear layers of the text model are taken")
+        notes.append(f"without adapters on {', '.join(frozen)}: all linear layers are taken")
     return found, notes
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.errors import VramwiseError, clipped
-from vramwise.interop.launch.model_facts import config_of, model_type
+from vramwise.errors import clipped
+from vramwise.interop.launch.model_facts import model_type
+from vramwise.interop.launch.model_parts import described
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.values import fraction
 
@@ -102,9 +103,5 @@ def _modules(name: str, parts: dict[str, str]) -> list[str]:
 
 def _parts_of(model: str) -> dict[str, str]:
     """What each parameter is a part of, by its name; empty where the model is not described here."""
-    from vramwise.models.registry import describe
-
-    try:
-        return {parameter.name: parameter.part for parameter in describe(config_of(model)).all_parameters}
-    except VramwiseError:
-        return {}
+    known = described(model)
+    return {} if known is None else {parameter.name: parameter.part for parameter in known.all_parameters}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from vramwise.errors import VramwiseError
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.interop.launch.model_facts import config_of
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -40,6 +40,35 @@ def trained_parts(model: Model, *, text: bool, towers: bool, joins: bool, head: 
     found = _pieces([name for name, part in parts.items() if asked.get(part)],
                     [name for name, part in parts.items() if not asked.get(part)])  # fmt: skip
     return [*found, _CLASSIFIER] if head == "sequence-classification" else found
+
+
+def full_but(model: str, *, towers: bool, joins: bool, text: bool = True) -> dict[str, object]:
+    """Full training of a model of which some parts stay as they are. Raises UsageError where nothing is left."""
+    known = described(model)
+    if known is None or not is_multimodal(known) or (towers and joins and text):
+        return {"method": "full"}
+    trainable = trained_parts(known, text=text, towers=towers, joins=joins)
+    if not trainable:
+        raise UsageError("the language model, its towers and what joins them are all frozen: nothing is left to train")
+    return {"method": "full", "trainable": trainable}
+
+
+def language_targets(model: str) -> list[str]:
+    """Targets of adapters on every linear layer of the language model alone."""
+    known = described(model)
+    if known is None or not is_multimodal(known):
+        return ["all-linear"]
+    return linear_targets(known, towers_too=False)[:1]
+
+
+def of_language(pieces: Sequence[str], model: str) -> list[str]:
+    """Pieces of names as they stand in the language model alone: a tower's layers have numbers too."""
+    known = described(model)
+    if known is None or not is_multimodal(known):
+        return list(pieces)
+    names = [parameter.name for parameter, part in _parts(known) if part == "text"]
+    ends = [(name, name.index(piece) + len(piece)) for piece in pieces for name in names if piece in name]
+    return list(dict.fromkeys(name[:end] for name, end in ends))
 
 
 def linear_targets(model: Model, *, towers_too: bool) -> list[str]:

@@ -16,6 +16,7 @@ from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
+from vramwise.interop.launch.model_parts import full_but, language_targets
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
@@ -114,9 +115,14 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     tuner = options.first("tuner_type", "train_type", "sft_type") or "lora"
     if tuner not in _TUNERS:
         raise UsageError(f'--tuner_type: expected lora or full, got "{clipped(tuner)}"')
+    text, towers, joins = (
+        not options.is_on(f"freeze_{part}", default=part != "llm") for part in ("llm", "vit", "aligner")
+    )
     if tuner == "full":
-        return {"method": "full"}, []
+        return full_but(model, towers=towers, joins=joins, text=text), []
     given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
+    if given == ["all-linear"] and text and not towers:
+        given = language_targets(model)
     targets, notes = targets_of(given, model, options.several("target_parameters"))
     whole, said = beside_adapters(options.several("modules_to_save"), model)
     found: dict[str, object] = {

@@ -159,7 +159,7 @@ def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedT
     def of_base(p: Parameter) -> TrainedTensor:
         size = _plain_width(p, train) if copied is None else width(copied)
         made = trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
-        if train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
+        if copied is not None or train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
             made = replace(made, grad_bytes=size, state_bytes=size)
         return made
 

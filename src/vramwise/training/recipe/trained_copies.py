@@ -24,13 +24,13 @@ def trains_copies(train: TrainSettings) -> bool:
 
 
 def copied_dtype(train: TrainSettings) -> str | None:
-    """The dtype of such a copy; None: that of the weight when adapters are made."""
+    """The dtype of such a copy, and of parts that train alone; None: that of the weights that are loaded."""
     how = framework_of(train).quantizing.copies
-    if not trains_copies(train) or how == "as they are":
-        return None
-    if how == "like adapters":
-        return train.lora_dtype
-    return "fp32" if train.param_dtype == "fp16" else None
+    if how == "fp32 under autocast" and (trains_copies(train) or train.method == "freeze"):
+        return "fp32" if train.precision.endswith("-mixed") else None
+    if how == "without fp16" and trains_copies(train) and train.param_dtype == "fp16":
+        return "fp32"
+    return None
 
 
 def with_own_copies(model: Model, train: TrainSettings) -> Model:
