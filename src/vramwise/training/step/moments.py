@@ -46,7 +46,7 @@ from vramwise.training.step.state import Moment, StepState, state_of, with_criti
 
 __all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
 
-BEFORE_STEPS = ("load", "wrapping")
+BEFORE_STEPS = ("load", "wrapping", "sharding")
 """Moments at which no product has run, so that no library has a workspace."""
 
 _LOADED = (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, *OTHER_MODELS.values())
@@ -67,9 +67,9 @@ def step_moments(
 def _moments(state: StepState) -> list[Moment]:
     backward = Backward(state)
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
-    found = [load, *_wrapping(state, load), *_sharding(state, load), *forward_moments(state)]
-    found += backward.inside_blocks()
+    found = [load, *forward_moments(state), *backward.inside_blocks()]
     first = _first_step(state, found)
+    found[1:1] = [*_wrapping(state, load), *_sharding(state, load)]
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
     else:
