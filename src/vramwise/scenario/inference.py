@@ -23,6 +23,12 @@ _SPECULATIVE: dict[str, Kind[str | int]] = {
     "model": Text(help="the draft model"),
     "gguf_quant": choice_kind("quantization of the draft's file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS),
     "n_gpu_layers": Whole(help="layers of the draft on the GPU", minimum=0),
+    "cache_type_k": choice_kind(
+        "type of the draft's K cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    ),
+    "cache_type_v": choice_kind(
+        "type of the draft's V cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    ),
 }
 
 
