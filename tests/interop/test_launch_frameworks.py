@@ -371,6 +371,13 @@ def test_packs_of_pairs_and_other_heads_of_megatron_swift() -> None:
     assert any("two logits a token" in note for note in notes)
 
 
+@pytest.mark.parametrize(("flags", "is_said"), [("", True), ("--packing true", False), ("--padding_free false", False)])
+def test_unpacked_samples_of_megatron_swift_take_their_own_tokens(flags: str, is_said: bool) -> None:
+    """ms-swift 3.7 and 4.6 megatron_args.py: padding_free is on unless told otherwise."""
+    notes = read(f"megatron sft --model {QWEN} --max_length 4096 {flags}").notes
+    assert any("4,096 tokens each at most" in note for note in notes) is is_said
+
+
 def test_a_share_of_the_optimizer_may_stay_on_the_gpu() -> None:
     line = f"megatron sft --model {QWEN} --optimizer_offload_fraction 0.65"
     check(f"{line} --optimizer_cpu_offload true", {"offload_optimizer": "cpu", "offload_optimizer_fraction": 0.65})

@@ -68,6 +68,9 @@ def read(start: Start) -> Launch:
     longest = options.number("seq_length", "packing_length", "max_length")
     if longest:
         train["sequence_length"] = longest
+        one_row = "padding_free" not in options.values or options.is_on("padding_free")
+        if one_row and not options.is_on("packing"):
+            notes.append(f"samples of a micro-batch stand in one row without padding: {longest:,} tokens each at most")
     task = options.first("task_type")
     if task in _HEADS:
         train["head"] = _HEADS[task]
