@@ -63,7 +63,7 @@ def test_experts_have_a_buffer_of_their_own_which_is_made_last() -> None:
     assert (last.weights, last.gradients) == (OF_EXPERTS, 2 * OF_EXPERTS)
 
 
-@pytest.mark.parametrize("train", [{"distributed_optimizer": False}, {"fsdp": "full-shard"}])
+@pytest.mark.parametrize("train", [{"distributed_optimizer": False}, {"fsdp": "full-shard"}, {"optimizer": "muon"}])
 def test_weights_that_stay_where_they_are_are_not_there_twice(train: dict[str, Any]) -> None:
     assert moment(estimate(scenario(gpus=2, **train)), "wrapping") == {}
 

@@ -148,6 +148,10 @@ def _optimizer(words: Words, settings: dict[str, Any], notes: list[str]) -> None
     if name not in _OPTIMIZERS:
         raise UsageError(f'--optimizer: expected {", ".join(_OPTIMIZERS)}, got "{clipped(name)}"')
     settings["optimizer"] = _OPTIMIZERS[name]
+    if name == "muon":  # it is not cut over ranks (core 0.16 optimizer/muon.py; ms-swift 4.6 `_check_muon`)
+        settings.pop("distributed_optimizer", None)
+    elif name == "dist_muon":  # whole matrices are dealt out to the ranks (optimizer/layer_wise_optimizer.py)
+        settings["distributed_optimizer"] = True
     first, second = (given(words, flag) or "fp32" for flag in ("--exp-avg-dtype", "--exp-avg-sq-dtype"))
     if first != second:
         notes.append(f"--exp-avg-sq-dtype {second} is not counted: both moments are taken as {first}")

@@ -3,7 +3,8 @@
 `DistributedDataParallel` makes them around a model whose weights are there: under the distributed optimizer a buffer of
 the weights first, then that of the gradients, into which each weight is copied before its own tensor goes
 (core 0.16 distributed/distributed_data_parallel.py, param_and_grad_buffer.py `_ParamAndGradBuffer`). The last pair is
-therefore made while the weights that it is for are there twice. Adapters are the only trained weights of LoRA.
+therefore made while the weights that it is for are there twice. Adapters are the only trained weights of LoRA. Muon's
+own way over ranks leaves weights where they are (optimizer/layer_wise_optimizer.py).
 
 Not counted: 128 bytes of padding a weight, buckets padded to a multiple of the ranks.
 """
@@ -43,5 +44,6 @@ def main_buffers(model: Model, train: ResolvedTrain, placement: Placement) -> tu
                 weights += numel * tensor.param_bytes
                 gradients += numel * tensor.grad_bytes
         if gradients:
-            found.append(MainBuffer(of_experts, weights if train.distributed_optimizer else 0, gradients))
+            moves = train.distributed_optimizer and train.optimizer != "muon"
+            found.append(MainBuffer(of_experts, weights if moves else 0, gradients))
     return tuple(found)
