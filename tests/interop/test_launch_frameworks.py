@@ -355,6 +355,13 @@ def test_megatron_swift_trains_the_language_model_alone_unless_told_otherwise(
     assert estimate(launch.scenario).quantities["weights"].expected
 
 
+def test_a_frozen_tower_that_is_checkpointed_is_said() -> None:
+    """ms-swift 4.6 megatron/trainers/base.py _prepare_vit_gradient_checkpointing: its inputs want gradients then."""
+    line = "megatron sft --model Qwen/Qwen2.5-VL-7B-Instruct --vit_gradient_checkpointing true"
+    assert any("frozen tower" in note for note in read(line).notes)
+    assert not any("frozen tower" in note for note in read(f"{line} --freeze_vit false").notes)
+
+
 def test_everything_of_a_model_frozen_is_one_line() -> None:
     with pytest.raises(UsageError, match="leave nothing to train"):
         read("megatron sft --model Qwen/Qwen2.5-VL-7B-Instruct --freeze_llm true")

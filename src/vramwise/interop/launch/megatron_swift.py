@@ -76,6 +76,8 @@ def read(start: Start) -> Launch:
         train["head"] = _HEADS[task]
     elif task == "generative_reranker":
         notes.append("a reranker has two logits a token: those of the whole vocabulary are counted")
+    if options.is_on("vit_gradient_checkpointing") and not _trains(options, "vit"):  # `enable_input_require_grads`
+        notes.append("--vit_gradient_checkpointing: what blocks of a frozen tower keep for it is not counted")
     if expands(start):
         train["expandable_segments"] = True
     options.values.setdefault("use_vllm", True)
