@@ -10,6 +10,7 @@ optimizer clones each weight of its share and widens the clone (optimizer/distri
 from __future__ import annotations
 
 from vramwise.models.model import Model
+from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.main_buffers import main_buffers
@@ -50,21 +51,23 @@ class MainBuffers(Alone):
         self._wrap(own)
         if self.train.master_dtype and not offloaded(self.train).optimizer:
             self._copies()
+        self.memory.some(dummy_gradient_bytes(self.model, self.train, self.placement))
         return True
 
-    def after_backward(self, index: int, gradients: list[Held]) -> None:
-        self.memory.drop_all(gradients)
+    def backward_over(self) -> None:
+        """Of a weight with two uses the first one's gradient waits for the second's."""
+        self.zeroed()
 
     def _weights(self) -> dict[bool, list[Held]]:
         """Allocate all weights; those that a buffer takes, of experts and of the rest."""
         memory, model, train, placement = self.memory, self.model, self.train, self.placement
-        sizes, added = dict[str, int](), list[int]()
+        sizes, added = dict[str, int](), list[tuple[bool, int]]()
         for tensor, base in trained_tensors(model, train):
             size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
             if tensor.name == base.name:
                 sizes[tensor.name] = size
             else:
-                added.append(size)
+                added.append((base.shard.startswith("expert"), size))
         form = quantizer(model, train)
         own: dict[bool, list[Held]] = {False: [], True: []}
         for p in model.parameters:
@@ -74,7 +77,9 @@ class MainBuffers(Alone):
             held = memory.some(sizes.get(p.name, frozen))
             if p.name in sizes:
                 own[p.shard.startswith("expert")] += held
-        memory.some(*added, *buffer_bytes(model, train, placement))
+        for of_experts, size in added:
+            own[of_experts] += memory.some(size)
+        memory.some(*buffer_bytes(model, train, placement))
         return own
 
     def _wrap(self, own: dict[bool, list[Held]]) -> None:

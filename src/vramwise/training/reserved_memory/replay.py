@@ -101,8 +101,12 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
 
 
 def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> bool:
-    """Whether what a pass runs are the model's blocks, one by one."""
-    return streams_of(blocks_run(model, train), len(shape.recorded.runs)) is not None
+    """Whether what a pass runs are the model's blocks, one by one, and every gradient is played as it comes.
+
+    Where one waits for another use of its weight, and main gradients are there, it is not.
+    """
+    waits = _has_main_buffers(train) and any(parameter.tied_to for parameter in model.all_parameters)
+    return not waits and streams_of(blocks_run(model, train), len(shape.recorded.runs)) is not None
 
 
 @lru_cache(maxsize=4096)
