@@ -2,22 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
 from warm_python import WarmPython
 
-
-@pytest.fixture(scope="session")
-def warm_python() -> Iterator[WarmPython]:
-    warm = WarmPython()
-    yield warm
-    warm.close()
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

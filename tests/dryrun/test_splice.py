@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from by_turns import is_thorough
+
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
@@ -36,8 +38,10 @@ CASES = {
     "a generation": (LLAMA, "generate", {"prompt_tokens": 64, "new_tokens": 40, "batch_size": 2}),
     "too few": ({**LLAMA, "num_hidden_layers": 6}, "load", {}),
 }  # fmt: skip
+if not is_thorough():  # two more trainings: with layers that are run whole, and of two micro-batches with fp16
+    del CASES["checkpointed adapters"], CASES["accumulated and checkpointed"]
 
-WHOLE = ("checkpointed adapters", "too few")
+WHOLE = tuple({"checkpointed adapters", "too few"} & {*CASES})
 """Models whose layers are all run."""
 
 

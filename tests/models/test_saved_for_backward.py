@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -23,6 +23,9 @@ from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.step import record_forward
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
@@ -208,7 +211,7 @@ def drawn_configs(model_type: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.oracle
 @pytest.mark.skipif(not available(), reason="the no-op CUDA guard is installed with x86-64 or arm64 code on Linux")
 @pytest.mark.parametrize("part", range(FAKE_CUDA_PARTS))
-def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
+def test_small_configs_on_fake_cuda_tensors(part: int, warm_python: WarmPython) -> None:
     """Eager attention under the CUDA rules: fused dropout, CUDA autocast lists, fp32 norm statistics."""
     jobs = [
         {
@@ -227,7 +230,7 @@ def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
         for precision in ways(precisions_of(model_type), model_type, turn=1)
     ]
     wrong = []
-    for job, real in zip(jobs, saved_on_fake_cuda(jobs), strict=True):
+    for job, real in zip(jobs, saved_on_fake_cuda(jobs, warm_python), strict=True):
         own = described_bytes(job["config"], "eager", job["precision"], job["batch"], job["sequence"], "cuda")
         if own != real:
             wrong.append((job["config"]["model_type"], job["precision"], own, real))

@@ -2,7 +2,7 @@
 
 A fork does what `python -P -m MODULE …` or `python FILE …` does, without the ten seconds of CPU that importing takes.
 `python warm_python.py SOCKET FD` is the process that forks; `WarmPython` starts it and has a `Popen` for who asks it.
-What a module does before it imports these, and with packages that are there or not, only a process of its own shows.
+What a process does before it imports these, and with packages that are there or not, only one of its own shows.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class WarmPython:
             return Forked(self.connected(), words, **kwargs)
         return subprocess.Popen(words, **kwargs)
 
-    def run(self, words: Sequence[str], **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    def run(self, words: Sequence[str], given: str = "", **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """`subprocess.run` of what ends by itself, with what it printed as text."""
-        with tempfile.TemporaryFile("w+", errors="replace") as said:
-            process = self.popen(words, stdout=subprocess.PIPE, stderr=said, text=True, **kwargs)
+        with tempfile.TemporaryFile("w+") as stdin, tempfile.TemporaryFile("w+", errors="replace") as said:
+            stdin.write(given)
+            stdin.seek(0)
+            process = self.popen(words, stdin=stdin, stdout=subprocess.PIPE, stderr=said, text=True, **kwargs)
             out, _ = process.communicate()
             process.stdout.close()
             said.seek(0)
@@ -82,13 +84,13 @@ class Forked:
         text: bool = True, start_new_session: bool = True,
     ) -> None:  # fmt: skip
         assert text
-        assert stdin in (None, subprocess.DEVNULL)
         self.args, self.connection, self.returncode = words, connection, None
         self.stdout = None
         reads, writes = os.pipe()
         with open(os.devnull, "rb") as nothing:
             is_read = stdout == subprocess.PIPE
-            streams = [nothing.fileno(), writes if is_read else _number(stdout, 1), _number(stderr, 2)]
+            reads_from = nothing if stdin in (None, subprocess.DEVNULL) else stdin
+            streams = [reads_from.fileno(), writes if is_read else _number(stdout, 1), _number(stderr, 2)]
             asked = {"words": list(words[1:]), "env": dict(env or os.environ), "cwd": os.fspath(cwd or os.getcwd())}
             message = json.dumps(asked).encode()
             socket.send_fds(connection, [len(message).to_bytes(8, "big")], streams)
@@ -157,7 +159,8 @@ def _import() -> None:
     import transformers.trainer  # noqa: F401
 
     import vramwise.dryrun.script
-    import vramwise.dryrun.worker  # noqa: F401
+    import vramwise.dryrun.worker
+    import vramwise.measure.worker  # noqa: F401
 
 
 def _follow(connection: socket.socket) -> None:
