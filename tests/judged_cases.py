@@ -39,7 +39,7 @@ def judging(found: dict[str, Line], *, is_held: bool) -> Callable[[Case, Estimat
             line = found[name] = line_of(compare(case, estimate))
             assert not is_held or _lines()[name] == json.loads(json.dumps(line)), f"{name}: {OUT_OF_DATE}"
         assert line["of"] == _of(case), f"{name}: {OUT_OF_DATE}"
-        return _outcome(case, line)
+        return outcome_of(case, line)
 
     return judged
 
@@ -74,7 +74,7 @@ def line_of(outcome: Outcome) -> Line:
     return line
 
 
-def _outcome(case: Case, line: Line) -> Outcome:
+def outcome_of(case: Case, line: Line) -> Outcome:
     said = line.get("said", {}).items()
     oom = line.get("oom")
     return Outcome(
