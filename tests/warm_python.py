@@ -30,6 +30,8 @@ QUIET = {
 }  # fmt: skip
 """What a dry run's own process has when it imports (dryrun/launch.py, dryrun/command.py)."""
 
+LOOKS_EVERY_S = 5
+
 
 class WarmPython:
     """The process that forks, started when something is first asked of it."""
@@ -132,7 +134,11 @@ def _number(stream: Any, own: int) -> int:
 
 
 def serve(address: str, ready: int) -> None:
-    """Fork for whoever connects: a process that waits for the one that runs, and tells how it ended."""
+    """Fork for whoever connects: a process that waits for the one that runs, and tells how it ended.
+
+    It ends with the process that started it, however that one ended.
+    """
+    parent = os.getppid()
     _import()
     gc.collect()
     gc.freeze()
@@ -142,7 +148,9 @@ def serve(address: str, ready: int) -> None:
         listening.listen()
         os.write(ready, b"ready")
         os.close(ready)
-        while True:
+        while os.getppid() == parent:
+            if not select.select([listening], [], [], LOOKS_EVERY_S)[0]:
+                continue
             connection, _ = listening.accept()
             if not os.fork():
                 listening.close()
