@@ -260,7 +260,6 @@ def test_every_key_is_taken_by_every_framework_that_has_it(framework: str) -> No
 
 # what a framework does either way, or has no part for; all else is noted or changes the answer
 UNMOVED = {
-    ("expandable_segments", "megatron"): "its reserved memory is a measured share of what is allocated",
     ("sub_group_size", "megatron"): "its optimizer is not DeepSpeed's",
     ("offload_optimizer_buffer_count", "megatron"): "its optimizer is not DeepSpeed's",
     ("sequence_parallel", "torchtitan"): "tensor parallelism always splits the sequence there",
