@@ -21,6 +21,14 @@ PHASES = ("load", "context", "prompt")
 _FEWER_LAYERS = ("fewer layers on the card (-ngl)", "slower")
 _SHORTER = ("a shorter context (-c) or an 8-bit cache (-ctk q8_0 -ctv q8_0)", "shorter texts")
 
+# its script, and what the files of its releases are called
+KOBOLDCPP = (
+    "koboldcpp", "koboldcpp.py", "koboldcpp-launcher", "koboldcpp_cu12", "koboldcpp_cu11", "koboldcpp_nocuda",
+    "koboldcpp-nocuda", "koboldcpp-oldpc", "koboldcpp_oldcpu", "koboldcpp_rocm", "koboldcpp-linux-x64",
+    "koboldcpp-linux-x64-nocuda", "koboldcpp-linux-x64-oldpc", "koboldcpp-linux-x64-cuda1150",
+    "koboldcpp-linux-x64-cuda1210", "koboldcpp-linux-x64-rocm", "koboldcpp-mac-arm64",
+)  # fmt: skip
+
 RECORD = Engine(
     name="llama.cpp",
     title="llama.cpp",
@@ -52,10 +60,11 @@ RECORD = Engine(
             "llama-perplexity",
             "server",
             "main",
+            *KOBOLDCPP,
         ),
         example="llama-server",
         modules=("llama_cpp.server",),  # llama-cpp-python
-        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?",
+        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?|koboldai/koboldcpp",
         server=("llama-server",),
     ),
     # llama-cpp-python 0.3.36 llama.py, server/settings.py

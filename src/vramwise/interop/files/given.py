@@ -16,7 +16,8 @@ from vramwise.units import MIB
 _LARGEST_BYTES = MIB
 _LARGEST_NOTEBOOK_BYTES = 16 * MIB
 _YAML = (".yaml", ".yml")
-_TABLES = (*_YAML, ".json", ".toml")
+_KOBOLD = (".kcpps", ".kcppt")
+_TABLES = (*_YAML, *_KOBOLD, ".json", ".toml")
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".pkl", ".pickle", ".onnx")
 
 
@@ -52,7 +53,7 @@ def read_given(path: str) -> Given | None:
         if suffix in _YAML:
             return Given(path, tuple(parse_documents(read_text_file(path), path)))
         if suffix in _TABLES:
-            return Given(path, (read_table_file(path),))
+            return Given(path, (read_table_file(path, any_name=suffix in _KOBOLD),))
         return Given(path, text=read_text_file(path))
     except (OSError, VramwiseError):
         return None
@@ -66,6 +67,6 @@ def read_again(path: str) -> None:
     if suffix in _YAML:
         parse_documents(read_text_file(path), path)
     elif suffix in _TABLES:
-        read_table_file(path)
+        read_table_file(path, any_name=suffix in _KOBOLD)
     else:
         read_text_file(path)

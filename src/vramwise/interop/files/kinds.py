@@ -119,6 +119,10 @@ def _is_of_flags(model: str, *own: str) -> Callable[[Table], bool]:
     return tells
 
 
+def _is_koboldcpp(table: Table) -> bool:
+    return "contextsize" in table and any(key in table for key in ("gpulayers", "quantkv", "model_param"))
+
+
 def _is_sky(table: Table) -> bool:
     return isinstance(table.get("run"), str) and any(key in table for key in ("resources", "setup", "envs", "service"))
 
@@ -190,6 +194,8 @@ KINDS: tuple[Kind, ...] = (
          _is_of_flags("model-path", "tp-size", "tensor-parallel-size", "mem-fraction-static", "context-length",
                       "dp-size", "kv-cache-dtype", "chunked-prefill-size", "max-running-requests"),
          ("python3", "-m", "sglang.launch_server", "--config", "{}"), (), "--model-path={}"),
+    Kind("koboldcpp", "settings of KoboldCpp",  # 1.117.1 koboldcpp.py: save_config_cli
+         _is_koboldcpp, ("koboldcpp", "--config", "{}"), (), "--model={}"),
     AXOLOTL_CLOUD,
     Kind("deepspeed", DEEPSPEED.title,  # 0.19 runtime/config.py
          _has("zero_optimization", "train_micro_batch_size_per_gpu"), beside=True),

@@ -125,8 +125,8 @@ def refused(path: str) -> UsageError:
 
 _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
-    "accelerate's, flags of vLLM or SGLang, a Compose file, a Kubernetes manifest, values of the vLLM "
-    "production stack, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command line, "
+    "accelerate's, flags of vLLM or SGLang, settings of KoboldCpp, a Compose file, a Kubernetes manifest, values of "
+    "the vLLM production stack, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command line, "
     "variables (.env), a notebook or a Modelfile"
 )
 

@@ -1,10 +1,12 @@
 """Flags of the engines (flags.csv) and the words of a command line cut into flags with their values.
 
-flags.csv lists, by engine, every flag and how many values it takes: 0, 1, 2, `?` (none or one), `+` (any number).
+flags.csv lists, by engine, every flag and how many values it takes: 0, 1, 2, `?` (none or a switch's), `~` (none or
+any one), `+` (any number).
 Read in the released wheels vLLM 0.8.5, 0.11.2, 0.19.0, 0.33.0 and SGLang 0.5.4, 0.5.23, in llama.cpp's
 tools/server/README.md as llama-cpp-python 0.3.36 ships it and ik_llama.cpp's common/common.cpp (8337e4cd3). Those of
 text-generation-inference are its launcher's (launcher/src/main.rs); TensorRT-LLM's follow its documentation and have
-not been held against a release. mlx-lm's are those of 0.32.2 (generate.py, server.py). Megatron-LM's are those of
+not been held against a release. mlx-lm's are those of 0.32.2 (generate.py, server.py), KoboldCpp's those of
+1.117.1 (koboldcpp.py). Megatron-LM's are those of
 megatron/training/arguments.py in core 0.8 to 0.18 (in part what newer ones make of dataclasses); torchrun's those of
 torch 2.13 distributed/run.py.
 """
@@ -126,6 +128,8 @@ def _values(takes: str, rest: list[str], flag: str) -> Iterator[str]:
             yield rest.pop(0)
         else:
             yield "on"
+    elif takes == "~":
+        yield rest.pop(0) if rest and (not rest[0].startswith("-") or is_number(rest[0])) else "on"
     elif takes == "+":
         while rest and not rest[0].startswith("-"):
             yield rest.pop(0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from vramwise.engines.llama_cpp import KOBOLDCPP
 from vramwise.errors import clipped
 from vramwise.files import is_there
+from vramwise.interop.launch import koboldcpp
 from vramwise.interop.launch.adapters import RANK_ASSUMED
 from vramwise.interop.launch.command import (
     Launch,
@@ -108,6 +110,8 @@ def read(start: Start) -> Launch:
         return replace(launch, notes=(said, *launch.notes))
     if start.program == MODULE:
         return read(python_server(start))
+    if start.program in KOBOLDCPP or koboldcpp.IMAGE in start.image:
+        return _of_koboldcpp(start)
     words = words_for("llama.cpp", start, words_of_variable)
     settings: dict[str, object] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:
@@ -155,6 +159,18 @@ def read(start: Start) -> Launch:
     if adapters:
         notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
     return Launch("llama.cpp", scenario, notes, understood_of(words, read_flags))
+
+
+def _of_koboldcpp(start: Start) -> Launch:
+    """KoboldCpp's words as llama.cpp's, with notes on its own flags; it limits no logits as llama-server does."""
+    served, words = koboldcpp.as_server(start)
+    launch = read(served)
+    settings = launch.scenario.get("serve")
+    if isinstance(settings, dict):
+        settings["logits_all"] = True
+    said = notes_of("KoboldCpp", words, koboldcpp.READ, koboldcpp.uncounted(words))
+    taken = f"KoboldCpp 1.117 runs llama.cpp: read as llama-server {clipped(' '.join(served.words), 200)}"
+    return replace(launch, notes=(taken, *launch.notes, *said), understood=understood_of(words, koboldcpp.READ))
 
 
 def _answers_chats(start: Start, words: Words) -> bool:
