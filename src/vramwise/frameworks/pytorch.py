@@ -26,6 +26,12 @@ RECORD = Framework(
         Command("nemo_rl", "run_vlm_grpo.py"),
         Command("nemo_rl", "run_ppo.py"),
         Command("nemo_rl", "run_distillation.py"),
+        Command("prime_rl", "rl", ("@", "--trainer"), example="uv run rl @ FILE.toml"),
+        Command("prime_rl", "sft", ("@",)),
+        Command("prime_rl", "trainer", ("@",)),
+        Command("prime_rl", "inference", ("@",)),
+        Command("prime_rl", "orchestrator", ("@",)),
+        Command("prime_rl", module="prime_rl.trainer."),
     ),
     defaults=DEFAULTS,
     # transformers 5.23 docs, accelerate 1.14 examples: outputs = model(**batch); loss = outputs.loss

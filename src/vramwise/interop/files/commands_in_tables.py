@@ -1,4 +1,4 @@
-"""Tables that hold command lines: SkyPilot's tasks and llama-swap's models.
+"""Tables that hold command lines: SkyPilot's tasks, llama-swap's models and prime-rl's trainer with its server.
 
 Read in skypilot a36180e4 docs/source/reference/yaml-spec.rst (`resources.accelerators`, `num_nodes`, `envs`, `run`) and
 mostlygeek/llama-swap 00460400 config.example.yaml (`cmd` with comments, `macros` of all models and of one, `env`).
@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text
+from vramwise.interop.launch.prime_rl_parts import has_server, part_of, server_words
 
 _PORT = "8080"
 _NESTED = 3  # macros may hold others
@@ -32,6 +33,14 @@ def sky_programs(table: Mapping[str, object], name: str) -> list[Program]:
     )
     settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
     return [replace(one, words=_own(one.words, told), settings=settings) for one in found]
+
+
+def prime_rl_programs(table: Mapping[str, object], path: str) -> list[Program]:
+    """The trainer of a file, and the inference server that it starts on GPUs of its own."""
+    part = part_of(table)
+    trainer = [] if part == "inference" else [Program("trainer", ("uv", "run", part, "@", path))]
+    server = [Program("inference", tuple(server_words(table)))] if has_server(table) else []
+    return [*trainer, *server]
 
 
 def _own(words: tuple[str, ...], told: Mapping[str, str]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from dataclasses import field
 
 from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
+from vramwise.interop.launch.prime_rl_parts import part_of
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -142,6 +143,7 @@ AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_c
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 SKY = Kind("sky", "a task of SkyPilot")
+PRIME_RL = Kind("prime-rl", "a configuration of prime-rl", lambda table: bool(part_of(table)))
 LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
 SYSTEMD = Kind("systemd", "a unit of systemd")
@@ -179,6 +181,7 @@ KINDS: tuple[Kind, ...] = (
          program=stages.of_nemo_rl),
     Kind("torchtitan", "a configuration of torchtitan", _is_torchtitan,  # 0.1 and 0.2 config/job_config.py
          ("torchrun", "-m", "torchtitan.train", "--job.config_file", "{}"), (), "--model.hf_assets_path={}"),
+    PRIME_RL,
     Kind("llm-foundry", "a configuration of llm-foundry", _is_llm_foundry,  # 0.22 utils/config_utils.py TrainConfig
          ("composer", "train.py", "{}"), (), "model.pretrained_model_name_or_path={}"),
     Kind("litgpt", "a configuration of litgpt", _is_litgpt,  # 0.5 config_hub
@@ -275,4 +278,5 @@ def _of_documents(given: Given) -> Kind | None:
         return RAY_MODEL
     if _MODEL_KEYS(table) and not _has("base_model", "model_name_or_path")(table):
         return None
-    return next((kind for kind in KINDS if kind.tells(table)), None)
+    kind = next((kind for kind in KINDS if kind.tells(table)), None)
+    return None if kind is PRIME_RL and given.suffix != ".toml" else kind

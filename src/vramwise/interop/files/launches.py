@@ -39,6 +39,7 @@ _STARTING = frozenset(
         "ray-model",
         "sky",
         "llama-swap",
+        "prime-rl",
         "script",
         "command",
         "modelfile",
@@ -315,6 +316,10 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
 
         is_sky = kind is kinds.SKY
         return sky_programs(given.table, Path(given.path).stem) if is_sky else llama_swap_programs(given.table)
+    if kind is kinds.PRIME_RL:
+        from vramwise.interop.files.commands_in_tables import prime_rl_programs
+
+        return prime_rl_programs(given.table, given.path)
     if kind is kinds.MODELFILE:
         from vramwise.interop.files.modelfile import modelfile_programs
 
