@@ -14,6 +14,7 @@ from vramwise.errors import SourceError, clipped, nearest
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
+from vramwise.sources.twins import twin_of
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})
@@ -162,9 +163,19 @@ _FORMATS_IN_NAMES = frozenset({"FP8", "NVFP4", "MXFP4", "FP4", "AWQ", "GPTQ"})
 
 @lru_cache(maxsize=512)
 def known(name: str) -> ModelSource | None:
-    """A name of the catalog: an id or an alias, without regard to letter case."""
+    """A name of the catalog: an id, an alias, or another owner's name for it, without regard to letter case."""
     found = written(name)
-    return _from_catalog(*found) if found is not None else None
+    return _from_catalog(*found) if found is not None else _twin(name)
+
+
+def _twin(name: str) -> ModelSource | None:
+    twin = twin_of(name)
+    if twin is None:
+        return None
+    source = _from_catalog(twin.id, twin.spelling)
+    said = f"{name} is {twin.spelling}" if twin.same else f"{name}: sizes of {twin.spelling}, the same architecture"
+    note = "; ".join(one for one in (said, source.note) if one)
+    return replace(source, id=source.id if twin.same else name, note=note)
 
 
 def by_name(name: str) -> ModelSource:

@@ -64,7 +64,8 @@ def read(start: Start) -> Launch:
 
 def files_of(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
     """The words without `@ FILE`, and what the files say, later ones over earlier; `--trainer @ FILE` is a part."""
-    rest, own, table = list(words), [], {}
+    rest, own = list(words), list[str]()
+    table: dict[str, object] = {}
     while rest:
         word = rest.pop(0)
         part = word[2:] if word.startswith("--") and rest[:1] == ["@"] else None
