@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from test_replay import job
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig
+from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from vramwise.errors import UnsupportedModelError
 from vramwise.models import describe
 from vramwise.training.recipe.heads import with_head
 
@@ -24,6 +25,36 @@ def test_a_classifier_takes_the_place_of_the_output_layer(kind: str, name: str) 
     ours = with_head(describe({**config.to_dict(), "architectures": [name]}, kind), "sequence-classification")
     assert ours.num_parameters == sum(parameter.numel() for parameter in real.parameters())
     assert ours.blocks[-1].ops[-1].module == "score"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["bert", "camembert", "deberta", "deberta-v2", "electra", "modernbert", "mpnet", "nomic_bert", "xlm-roberta"],
+)
+def test_an_encoder_without_its_head_is_what_auto_model_builds(kind: str) -> None:
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+             "vocab_size": 200, "embedding_size": 64, "pad_token_id": 0}  # fmt: skip
+    config: PreTrainedConfig = CONFIG_MAPPING[kind](**sizes)
+    with torch.device("meta"):
+        real = AutoModel.from_config(config)
+    with_its_head = describe({**config.to_dict(), "architectures": None}, kind)
+    ours = with_head(with_its_head, "none")
+    assert ours.head == "none"
+    assert {parameter.name: parameter.shape for parameter in ours.all_parameters} == {
+        name: tuple(parameter.shape) for name, parameter in real.named_parameters()
+    }
+    assert with_head(ours, "none") is ours
+    asked = job({"model": {**config.to_dict(), "architectures": None}, "task": "train", "train": {
+        "framework": "transformers", "head": "none", "precision": "fp16-mixed", "micro_batch_size": 2,
+        "sequence_length": 32,
+    }})  # fmt: skip
+    assert not [run for run in asked.shape(asked.ranks[0]).at({"batch": 2, "sequence": 32}) if run.name == "loss"]
+
+
+def test_a_classifier_without_a_pooler_below_it_is_refused_in_one_line() -> None:
+    model = describe({"model_type": "modernbert", "vocab_size": 200}, "modernbert")
+    with pytest.raises(UnsupportedModelError, match="a classifier on modernbert is not described"):
+        with_head(model, "sequence-classification")
 
 
 @pytest.mark.parametrize("kind", ["llama", "internlm2", "gpt_neox"])

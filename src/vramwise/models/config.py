@@ -250,7 +250,20 @@ class Config:
 
 # Architectures whose checkpoints were published in fp32, before configs stated a dtype.
 _PUBLISHED_IN_FP32 = frozenset(
-    {"albert", "bert", "distilbert", "electra", "gpt2", "gpt_neo", "mt5", "roberta", "t5", "vit", "xlm-roberta"}
+    {
+        "albert",
+        "bert",
+        "distilbert",
+        "electra",
+        "gpt2",
+        "gpt_neo",
+        "mpnet",
+        "mt5",
+        "roberta",
+        "t5",
+        "vit",
+        "xlm-roberta",
+    }
 )
 
 _TRAINS_IN = frozenset({"bf16", "fp16", "fp32"})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.files import embedding_code
 from vramwise.interop.files.given import Given
 from vramwise.interop.files.inference_code import launch_of_inference, trains_by_itself
 from vramwise.interop.files.python_code import (
@@ -36,7 +37,8 @@ from vramwise.interop.launch.values import fraction, whole_in
 
 _FAST = ("FastLanguageModel", "FastVisionModel", "FastModel", "FastTextModel")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "UnslothTrainingArguments", "SFTConfig", "DPOConfig",
-              "GRPOConfig", "ORPOConfig", "KTOConfig", "RewardConfig", "RLOOConfig", "CPOConfig")  # fmt: skip
+              "GRPOConfig", "ORPOConfig", "KTOConfig", "RewardConfig", "RLOOConfig", "CPOConfig",
+              *embedding_code.ARGUMENTS)  # fmt: skip
 _PAIRED = ("dpo", "orpo", "cpo", "simpo")
 _RANK, _LENGTH = 16, 2048
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -55,6 +57,11 @@ def launch_of_code(given: Given, model: str | None) -> Launch:
     loads = [call for call in calls if call.last == "from_pretrained" and _names_a_model(call)]
     fast = next((call for call in loads if call.name.partition(".")[0] in _FAST), None)
     arguments = first(calls, *_ARGUMENTS)
+    embeds = embedding_code.trainer_in(calls)
+    if embeds is not None:
+        source = embedding_code.loading(given, calls, embeds)
+        launch = _transformers(given, calls, source, _without(arguments, embedding_code.OF_ITS_OWN), model)
+        return embedding_code.as_embeddings(launch, tree, calls, embeds)
     if arguments is None and not (fast and first(calls, "get_peft_model")):
         found = launch_of_inference(given, calls, fast or (loads[0] if loads else None), model, in_four_bits=bool(fast))
         if found is not None:
@@ -65,6 +72,12 @@ def launch_of_code(given: Given, model: str | None) -> Launch:
     load = loads[0] if loads else None
     quantizes = names_the_argument(tree, "quantization_config")
     return _transformers(given, calls, load, arguments or Call("TrainingArguments"), model, quantizes=quantizes)
+
+
+def _without(arguments: Call | None, names: frozenset[str]) -> Call:
+    if arguments is None:
+        return Call("TrainingArguments")
+    return replace(arguments, named={key: value for key, value in arguments.named.items() if key not in names})
 
 
 def _names_a_model(call: Call) -> bool:
@@ -181,7 +194,7 @@ def _unsloths_stage(
 
 
 def _transformers(
-    given: Given, calls: list[Call], load: Call | None, arguments: Call, model: str | None, *, quantizes: bool
+    given: Given, calls: list[Call], load: Call | None, arguments: Call, model: str | None, *, quantizes: bool = False
 ) -> Launch:
     """A script around Trainer or TRL, as its options on a command line would have it.
 

@@ -21,8 +21,8 @@ def task(c: Config) -> Task:
 
 
 def loss(c: Config) -> str:
-    """The encoder's class widens the logits."""
-    return "" if decodes(c) else "fp32-lm"
+    """The encoder's class widens the logits; the bare model has none."""
+    return "" if decodes(c) or task(c) == "none" else "fp32-lm"
 
 
 def windows(c: Config) -> list[int | None]:

@@ -23,6 +23,8 @@ def with_head(model: Model, head: str) -> Model:
     GenericForSequenceClassification); an encoder's classifier reads its pooler. Raises `ScenarioError` when the
     model has no such form.
     """
+    if head == "none" and model.head == "none":
+        return model
     labels = model.config.size("num_labels", default=NUM_LABELS)
     is_decoder = model.head in ("none", "causal-lm") and "pooled" not in model.blocks[-1].outputs
     if is_decoder and model.blocks[-1].outputs:
@@ -60,17 +62,21 @@ def untied(model: Model) -> Model:
 
 
 def _bare(model: Model) -> Model:
-    """The encoder with its pooler and no head, as `AutoModel` builds it."""
-    name = fact_value("transformers", "bare_class", model.config.model_type)
+    """The encoder with its pooler, where it has one, and no head, as `AutoModel` builds it."""
+    kind = model.config.model_type
+    name = fact_value("transformers", "bare_class", kind) or fact_value("transformers", "headless_class", kind)
     if name is None:
-        kind = model.config.model_type
         raise UnsupportedModelError(f"a {kind} model without its own head is not described; bert and roberta are")
     return describe({**model.config.values, "architectures": [name]}, model.id)
 
 
 def _classifier(bare: Model, labels: int) -> Model:
     *layers, last = bare.blocks
-    pooled = last.outputs["pooled"]
+    pooled = last.outputs.get("pooled")
+    if pooled is None:
+        raise UnsupportedModelError(
+            f"a classifier on {bare.config.model_type} is not described; one on bert or roberta is"
+        )
     logits = Value(max(value.id for op in last.ops for value in op.outputs) + 1, labels)
     weight = Parameter("classifier.weight", (labels, pooled.width), "head", is_linear=True)
     bias = Parameter("classifier.bias", (labels,), "head")
