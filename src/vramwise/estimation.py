@@ -290,7 +290,8 @@ def _undescribed(scenario: Scenario, found: ModelSource, gpu: Gpu | None, proble
 
     known = known_tensors(found, scenario.library)
     if known is None and of_diffusers and not made:
-        raise ScenarioError("task", f"{found.id} is made by Diffusers: expected generate or load")
+        what = "its training is not described; " if scenario.task == "train" else ""
+        raise ScenarioError("task", f"{found.id} is made by Diffusers: {what}expected generate or load")
     if known is None:
         raise problem
     if scenario.task == "train":

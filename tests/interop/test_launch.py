@@ -428,3 +428,32 @@ def test_vllms_benchmarks_are_its_class() -> None:
         assert launch.scenario["serve"] == {"engine": "vllm", "offline_inference": True}
     served = read_command(["vllm", "bench", "throughput", "--model", "Qwen/Qwen3-8B", "--async-engine"])
     assert served.scenario["serve"] == {"engine": "vllm"}
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("lmdeploy serve api_server internlm/internlm2_5-7b-chat", "--gpu-memory-utilization 0.8"),
+        (
+            "docker run openmmlab/lmdeploy lmdeploy serve api_server --tp 2 internlm/internlm2_5-7b-chat"
+            " --session-len=32768 --quant-policy 8 --cache-max-entry-count 0.5 --max-batch-size 64 --backend turbomind",
+            "--tensor-parallel-size 2 --max-model-len 32768 --gpu-memory-utilization 0.5 --max-num-seqs 64"
+            " --kv-cache-dtype int8",
+        ),
+    ],
+)
+def test_lmdeploy_is_one_line_with_the_nearest_engine(
+    line: str, flags: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", "--", *shlex.split(line)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    assert "LMDeploy's engines are not described" in said
+    nearest = said.partition("nearest is vramwise ")[2]
+    assert set(flags.split()) <= set(nearest.split())
+    assert main([*nearest.split(), "--gpu", "h100"]) == 0
+
+
+def test_another_programs_word_is_no_lmdeploy() -> None:
+    assert not names_a_program(["echo", "lmdeploy"])
+    assert not names_a_program(["my-server", "--backend", "lmdeploy", "--port", "80"])

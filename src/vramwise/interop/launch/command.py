@@ -19,6 +19,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.launch.flags import Words, cut, flags_of
+from vramwise.interop.launch.undescribed import nearest_to
 from vramwise.interop.launch.values import Meaning
 from vramwise.records import record
 from vramwise.scenario.names import FRAMEWORKS
@@ -77,14 +78,17 @@ class Start:
 
 
 def names_a_program(words: Sequence[str]) -> bool:
-    """Whether the words start an engine that is known here."""
-    return _start(words) is not None
+    """Whether the words start an engine that is known here, if only by name."""
+    return _start(words) is not None or nearest_to(words) is not None
 
 
 def read_command(words: Sequence[str]) -> Launch:
     """The scenario of a command line. Raises UsageError where it starts no known engine or names no model."""
     start = _start(words)
     if start is None:
+        other = nearest_to(words)
+        if other is not None:
+            raise UsageError(other)
         raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_expected()}')
     module = import_module(f"vramwise.interop.launch.{_READERS.get(start.engine, start.engine)}")
     read: Callable[[Start], Launch] = module.read
