@@ -44,7 +44,7 @@ RECORD = Framework(
     package="ms-swift",
     newest="4.6",
     commands=(
-        Command("swift", "swift", ("sft", "rlhf", "pt"), example="swift sft"),
+        Command("swift", "swift", ("sft", "rlhf", "pt", "infer", "deploy", "rollout"), example="swift sft"),
         Command("swift", module="swift.cli."),
     ),
     defaults=DEFAULTS,

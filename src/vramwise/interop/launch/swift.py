@@ -6,6 +6,7 @@ Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, rlhf_trainers/*.py 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
@@ -22,6 +23,8 @@ from vramwise.interop.launch.trl import OF_ITS_OWN
 from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
+ANSWERS = ("infer", "deploy", "rollout")
+PROGRAMS = ("swift-infer", "swift", "trainer")
 _BATCH = 16
 """Sequences of a step that gradient accumulation fills up to, where it is not given."""
 
@@ -38,6 +41,11 @@ _OF_MEGATRON = frozenset({
 
 def read(start: Start) -> Launch:
     """The scenario of an ms-swift command. Raises UsageError or SourceError for what cannot be read."""
+    answers = start.program.rpartition(".")[2] if start.is_script else start.program
+    if answers in ANSWERS:
+        from vramwise.interop.launch import swift_inference
+
+        return swift_inference.read(replace(start, program=answers), options_of(start, PROGRAMS, "ms-swift"))
     options = options_of(start, ("swift", "trainer"), "ms-swift")
     if _is_megatrons(options, start):
         from vramwise.interop.launch import megatron_swift  # which reads with what stands here
