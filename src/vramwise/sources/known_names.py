@@ -258,7 +258,9 @@ def _quantized(name: str) -> ModelSource | None:
         base_model = _from_catalog(*named) if named else None
     if base_model is None:
         return None
-    config = {**base_model.config, "quantization_config": table}
+    config = {key: value for key, value in base_model.config.items() if key != "quantization_config"}
+    if table:
+        config["quantization_config"] = table
     note = f"{clipped(name)}: sizes of {base_model.id} with {words}, as its name says"
     return replace(base_model, id=name, config=config, note=note)
 

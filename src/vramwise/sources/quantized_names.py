@@ -36,6 +36,7 @@ _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
         _NF4,
     ),
     (r"bnb-4bit", "nf4 weights, doubly quantized", _NF4),
+    (r"bf16|fp16", "weights in 16 bits", {}),
 )  # fmt: skip
 _NAME = re.compile(
     r"(?P<base>.+?)-(?:" + "|".join(f"(?P<n{i}>{ending})" for i, (ending, _, _) in enumerate(_ENDINGS)) + r")",

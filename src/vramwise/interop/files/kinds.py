@@ -14,6 +14,7 @@ from dataclasses import field
 
 from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
+from vramwise.interop.launch.flags import known
 from vramwise.interop.launch.prime_rl_parts import part_of
 from vramwise.records import record
 
@@ -110,12 +111,14 @@ def _is_trainers(table: Table) -> bool:
     return "model_name_or_path" in table or sum(key in table for key in (*own, "output_dir", "learning_rate")) > 1
 
 
-def _is_of_flags(model: str, *own: str) -> Callable[[Table], bool]:
-    """A test for an engine's flags by name beside its flag for the model, with dashes or underscores."""
+def _are_flags_of(engine: str, model: str, *own: str) -> Callable[[Table], bool]:
+    """A test for an engine's flags by name, with dashes or underscores: beside its flag for the model, or alone."""
 
     def tells(table: Table) -> bool:
         names = {str(key).replace("_", "-") for key in table}
-        return "task" not in table and model in names and bool(names.intersection(own))
+        if "task" in table or not names.intersection(own):
+            return False
+        return model in names or all(known(engine, f"--{name}")[0] is not None for name in names)
 
     return tells
 
@@ -190,12 +193,14 @@ KINDS: tuple[Kind, ...] = (
     Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
          ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
     Kind("vllm", "flags of vLLM",  # 0.33 docs/configuration/serve_args.md: vllm serve --config
-         _is_of_flags("model", "max-model-len", "tensor-parallel-size", "gpu-memory-utilization", "max-num-seqs",
-                      "served-model-name", "kv-cache-dtype", "enforce-eager", "max-num-batched-tokens"),
+         _are_flags_of("vllm", "model", "max-model-len", "tensor-parallel-size", "gpu-memory-utilization",
+                       "max-num-seqs", "served-model-name", "kv-cache-dtype", "enforce-eager",
+                       "max-num-batched-tokens"),
          ("vllm", "serve", "--config", "{}"), (), "--model={}"),
     Kind("sglang", "flags of SGLang",  # 0.5.23 server_args_config_parser.py
-         _is_of_flags("model-path", "tp-size", "tensor-parallel-size", "mem-fraction-static", "context-length",
-                      "dp-size", "kv-cache-dtype", "chunked-prefill-size", "max-running-requests"),
+         _are_flags_of("sglang", "model-path", "tp-size", "tensor-parallel-size", "mem-fraction-static",
+                       "context-length", "dp-size", "kv-cache-dtype", "chunked-prefill-size",
+                       "max-running-requests"),
          ("python3", "-m", "sglang.launch_server", "--config", "{}"), (), "--model-path={}"),
     Kind("koboldcpp", "settings of KoboldCpp",  # 1.117.1 koboldcpp.py: save_config_cli
          _is_koboldcpp, ("koboldcpp", "--config", "{}"), (), "--model={}"),
@@ -225,8 +230,11 @@ def is_tools_file(path: str) -> bool:
 def is_nobodys_table(path: str) -> bool:
     """Whether a YAML file is none of a tool's, no model's and no scenario's: it names no model by a key known here."""
     given = read_given(path)
-    if given is None or given.suffix not in (".yaml", ".yml") or kind_of(given) is not None:
+    if given is None or given.suffix not in (".yaml", ".yml", ".toml") or kind_of(given) is not None:
         return False
+    model = given.table.get("model")
+    if isinstance(model, Mapping) and "task" not in given.table and not _MODEL_KEYS(model):
+        return True
     return not (_MODEL_KEYS(given.table) or _has("model", "task", *_SCENARIO_TABLES)(given.table))
 
 

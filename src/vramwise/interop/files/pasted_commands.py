@@ -36,25 +36,30 @@ def pasted_commands(text: str) -> str | None:
         return None
     lines = text.replace("\r\n", "\n").split("\n")
     fenced = _fenced(lines)
-    found = _commands(lines if fenced is None else fenced, with_output=fenced is not None)
+    if fenced is None:
+        found = _commands(lines, with_output=False)
+    else:  # each fence by itself: what one of them prints or quotes says nothing of another
+        texts = (_commands(one, with_output=True) for one in fenced)
+        found = "\n".join(text for text in texts if text and _is_closed(text))
     try:
         return found if found and _starts_a_program(found, alone=fenced is None) else None
     except SourceError:
         return None
 
 
-def _fenced(lines: list[str]) -> list[str] | None:
-    """The lines within fences of a shell's, None where there is no fence."""
-    kept: list[str] = []
+def _fenced(lines: list[str]) -> list[list[str]] | None:
+    """The lines within each fence of a shell's, None where there is no fence."""
+    kept: list[list[str]] = []
     mark, takes, seen = "", False, False
     for line in lines:
         fence = _FENCE.fullmatch(line)
         if fence is not None and not mark:
             mark, takes, seen = fence.group(1), fence.group(2).lower() in _OF_SHELLS, True
+            kept.append([])
         elif fence is not None and fence.group(1).startswith(mark) and not fence.group(2):
             mark = ""
         elif mark and takes:
-            kept.append(line)
+            kept[-1].append(line)
     return kept if seen else None
 
 

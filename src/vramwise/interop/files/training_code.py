@@ -47,6 +47,11 @@ _OWN_LOOP = (
     "trains by a loop or a trainer that is not read here: vramwise dry-run -- python FILE runs its first steps "
     "without a GPU"
 )
+_BY_ARGUMENTS = (
+    "takes its settings from its command line, so give that: vramwise estimate -- accelerate launch FILE "
+    "--model_name_or_path MODEL …"
+)
+_PARSERS = ("TrlParser", "HfArgumentParser", "ArgumentParser")
 _NOT_COUNTED = ("modules_to_save", "target_parameters", "layers_to_transform", "megatron_config")
 
 
@@ -66,7 +71,9 @@ def launch_of_code(given: Given, model: str | None) -> Launch:
         found = launch_of_inference(given, calls, fast or (loads[0] if loads else None), model, in_four_bits=bool(fast))
         if found is not None:
             return found
-        raise refuse(given.path, _OWN_LOOP if trains_by_itself(calls) else _NOTHING)
+        if not trains_by_itself(calls):
+            raise refuse(given.path, _NOTHING)
+        raise refuse(given.path, _OWN_LOOP if first(calls, *_PARSERS) is None else _BY_ARGUMENTS)
     if fast is not None:
         return _unsloth(given, calls, fast, arguments, model)
     load = loads[0] if loads else None

@@ -310,7 +310,7 @@ def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:
 
 def one_model(engine: str, named: str | None, hint: str) -> str:
     """The model, or a UsageError that says how the engine names it."""
-    if not named:
+    if not named or named in ("...", "…"):
         raise UsageError(f"the command line of {engine} names no model: expected {hint}")
     return named
 

@@ -84,6 +84,8 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     method = options.first("finetuning_type") or "lora"
     if method == "oft":
         raise UsageError("finetuning_type oft: orthogonal adapters are not described here; lora, freeze and full are")
+    if options.is_on("use_kt"):
+        raise UsageError("use_kt: KTransformers keeps and runs the experts on the host, which is not described here")
     if method not in _METHODS:
         raise UsageError(f'finetuning_type: expected {", ".join(_METHODS)}, got "{clipped(method)}"')
     if method == "full":

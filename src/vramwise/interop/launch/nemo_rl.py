@@ -1,8 +1,9 @@
 """`uv run examples/run_grpo.py --config FILE key=value …` of NeMo-RL and its run_ppo, run_dpo, run_sft, run_rm.
 
 Read in NeMo-RL 7ea279abf: examples/configs/*.yaml, models/automodel/setup.py (weights are loaded in fp32 under
-DTensor), models/policy/workers/dtensor_policy_worker.py (autocast; the reference's weights are on the host),
-algorithms/distillation.py (the teacher leaves the GPU while the student trains). A colocated engine sleeps then.
+DTensor; packed sequences take flash_attention_2), models/policy/workers/dtensor_policy_worker.py (autocast; the
+reference's weights are on the host), algorithms/distillation.py (the teacher leaves the GPU while the student trains).
+A colocated engine sleeps then.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def _on_dtensor(options: Options) -> dict[str, object]:
         train["sequence_parallel"] = True
     if options.is_on(f"{_DTENSOR}.cpu_offload"):
         train |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
+    if options.is_on("policy.sequence_packing.enabled") and "context_parallel_size" not in train:
+        train["attention"] = "flash"
     return train | _adapters(options, f"{_DTENSOR}.lora_cfg", whole=options.is_on(
         f"{_DTENSOR}.lora_cfg.match_all_linear", default=True))  # fmt: skip
 

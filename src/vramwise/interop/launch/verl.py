@@ -101,7 +101,7 @@ def _on_fsdp(options: Options) -> dict[str, object]:
     strategy = options.first(f"{_ACTOR}.strategy") or "fsdp"
     dtype = options.first(f"{fsdp}.model_dtype") or "fp32"
     train: dict[str, object] = {
-        "framework": "pytorch", "precision": "bf16-mixed", "param_dtype": dtype,
+        "framework": "pytorch", "precision": "bf16-mixed", "param_dtype": dtype, "attention": _attention(options),
         "fsdp": "full-shard", "fsdp_version": 2 if strategy == "fsdp2" else 1,
         "checkpointing": "full" if options.is_on(f"{_MODEL}.enable_gradient_checkpointing", default=True) else "none",
     }  # fmt: skip
@@ -120,6 +120,12 @@ def _on_fsdp(options: Options) -> dict[str, object]:
     if "8bit" in (options.first(f"{_ACTOR}.optim.optimizer") or "").lower():
         train["optimizer"] = "adamw-8bit"
     return train
+
+
+def _attention(options: Options) -> str:
+    """workers/fsdp_workers.py, config/model.py: flash_attention_2 unless the model's own config is overridden."""
+    named = options.first(f"{_MODEL}.override_config.attn_implementation") or "flash"
+    return "flash" if named.startswith("flash") else named
 
 
 def _on_megatron(options: Options) -> dict[str, object]:
@@ -171,7 +177,7 @@ def _sft(options: Options) -> tuple[dict[str, object], str, list[str]]:
     named = options.first("model.partial_pretrain", "model.path")
     model = one_model("verl", named, "model.partial_pretrain=MODEL")
     train: dict[str, object] = {
-        "framework": "pytorch", "precision": "bf16-mixed", "fsdp": "full-shard",
+        "framework": "pytorch", "precision": "bf16-mixed", "attention": "flash", "fsdp": "full-shard",
         "param_dtype": options.first("model.fsdp_config.model_dtype", "engine.model_dtype") or "fp32",
         "fsdp_version": 1 if options.first("model.strategy", "engine.strategy") == "fsdp" else 2,
         "sequence_length": options.number("data.max_length") or _SFT_LENGTH,
