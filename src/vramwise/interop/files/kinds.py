@@ -286,5 +286,5 @@ def _of_documents(given: Given) -> Kind | None:
         return RAY_MODEL
     if _MODEL_KEYS(table) and not _has("base_model", "model_name_or_path")(table):
         return None
-    kind = next((kind for kind in KINDS if kind.tells(table)), None)
-    return None if kind is PRIME_RL and given.suffix != ".toml" else kind
+    kinds = (kind for kind in KINDS if kind is not PRIME_RL or given.suffix == ".toml")
+    return next((kind for kind in kinds if kind.tells(table)), None)

@@ -54,16 +54,13 @@ def read(start: Start, options: Options) -> Launch:
     launcher = by_environment(start)
     many = (launcher.gpus or 1) > 1 and "NPROC_PER_NODE" in start.environment
     notes = [f"NPROC_PER_NODE: each of {launcher.gpus} GPUs has a model of its own; one is answered"] if many else []
-    if backend == "vllm":
-        return _vllm(options, model, notes)
-    if backend == "sglang":
-        return _sglang(options, model, notes)
     if backend == "lmdeploy":
         asked = [word for name, flag in _LMDEPLOY.items() if (text := options.first(name)) for word in (flag, text)]
         raise UsageError(nearest_to(["lmdeploy", "serve", "api_server", model, *asked]) or "")
-    if backend not in ("transformers", "pt"):
+    answering = {"vllm": _vllm, "sglang": _sglang, "transformers": _generating, "pt": _generating}.get(backend)
+    if answering is None:
         raise UsageError(f'--infer_backend: expected vllm, transformers, sglang or lmdeploy, got "{clipped(backend)}"')
-    return _generating(options, model, notes)
+    return answering(options, model, notes)
 
 
 def _vllm(options: Options, model: str, notes: list[str]) -> Launch:
