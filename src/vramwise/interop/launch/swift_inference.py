@@ -43,6 +43,7 @@ _SGLANG_SWITCHES = {"sglang_disable_cuda_graph": "--disable-cuda-graph",
 _LMDEPLOY = {"lmdeploy_tp": "--tp", "lmdeploy_session_len": "--session-len", "lmdeploy_quant_policy": "--quant-policy",
              "lmdeploy_cache_max_entry_count": "--cache-max-entry-count"}  # fmt: skip
 _RANK = "16"
+_BACKENDS = ("vllm", "sglang", "transformers", "pt")
 
 
 def read(start: Start, options: Options) -> Launch:
@@ -57,9 +58,9 @@ def read(start: Start, options: Options) -> Launch:
     if backend == "lmdeploy":
         asked = [word for name, flag in _LMDEPLOY.items() if (text := options.first(name)) for word in (flag, text)]
         raise UsageError(nearest_to(["lmdeploy", "serve", "api_server", model, *asked]) or "")
-    answering = {"vllm": _vllm, "sglang": _sglang, "transformers": _generating, "pt": _generating}.get(backend)
-    if answering is None:
+    if backend not in _BACKENDS:
         raise UsageError(f'--infer_backend: expected vllm, transformers, sglang or lmdeploy, got "{clipped(backend)}"')
+    answering = (_vllm, _sglang, _generating, _generating)[_BACKENDS.index(backend)]
     return answering(options, model, notes)
 
 
