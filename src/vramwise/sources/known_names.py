@@ -14,7 +14,6 @@ from vramwise.errors import SourceError, clipped, nearest
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
-from vramwise.sources.twins import twin_of
 
 _WORD = re.compile(r"\d+(?:\.\d+)*[a-z]*|[a-z]+")
 _FILLER = frozenset({"hf", "meta", "model"})
@@ -169,6 +168,8 @@ def known(name: str) -> ModelSource | None:
 
 
 def _twin(name: str) -> ModelSource | None:
+    from vramwise.sources.twins import twin_of
+
     twin = twin_of(name)
     if twin is None:
         return None

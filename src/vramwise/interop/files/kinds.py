@@ -14,8 +14,6 @@ from dataclasses import field
 
 from vramwise.interop.files import stages
 from vramwise.interop.files.given import Given, read_given
-from vramwise.interop.launch.flags import known
-from vramwise.interop.launch.prime_rl_parts import part_of
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -118,13 +116,23 @@ def _are_flags_of(engine: str, model: str, *own: str) -> Callable[[Table], bool]
         names = {str(key).replace("_", "-") for key in table}
         if "task" in table or not names.intersection(own):
             return False
-        return model in names or all(known(engine, f"--{name}")[0] is not None for name in names)
+        if model in names:
+            return True
+        from vramwise.interop.launch.flags import known
+
+        return all(known(engine, f"--{name}")[0] is not None for name in names)
 
     return tells
 
 
 def _is_koboldcpp(table: Table) -> bool:
     return "contextsize" in table and any(key in table for key in ("gpulayers", "quantkv", "model_param"))
+
+
+def _is_prime_rl(table: Table) -> bool:
+    from vramwise.interop.launch.prime_rl_parts import part_of
+
+    return bool(part_of(table))
 
 
 def _is_sky(table: Table) -> bool:
@@ -146,7 +154,7 @@ AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_c
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 SKY = Kind("sky", "a task of SkyPilot")
-PRIME_RL = Kind("prime-rl", "a configuration of prime-rl", lambda table: bool(part_of(table)))
+PRIME_RL = Kind("prime-rl", "a configuration of prime-rl", _is_prime_rl)
 LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
 SYSTEMD = Kind("systemd", "a unit of systemd")

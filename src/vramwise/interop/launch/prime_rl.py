@@ -63,7 +63,10 @@ def read(start: Start) -> Launch:
 
 
 def files_of(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
-    """The words without `@ FILE`, and what the files say, later ones over earlier; `--trainer @ FILE` is a part."""
+    """The words without `@ FILE`, and what the files say, later ones over earlier; `--trainer @ FILE` is a part.
+
+    Raises UsageError where no file stands behind `@`, SourceError for one that cannot be read.
+    """
     rest, own = list(words), list[str]()
     table: dict[str, object] = {}
     while rest:
