@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+from warm_python import WarmPython
 
 # Before torch is imported, here and in processes that tests start: for products of a few rows its threads wait for one
 # another four times as long as they compute, and tests already run beside one another.
@@ -51,6 +56,14 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 10, 10)
+
+
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[WarmPython]:
+    """A Python with torch and transformers imported, of which what a test starts is a fork (warm_python.py)."""
+    warm = WarmPython()
+    yield warm
+    warm.close()
 
 
 @pytest.fixture(autouse=True)

@@ -18,13 +18,10 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
-from vramwise.errors import VramwiseError
-from vramwise.estimation import estimate
-from vramwise.result import Result
+from judged_cases import Line, judging, write
 
 ROOT = Path(__file__).parents[1]
 DOCS = (
@@ -50,7 +47,8 @@ ACCURACY = "vramwise accuracy "
 WIDTH = "100"
 PATIENCE_S = 1800  # a machine that is busy with other things; the slowest takes two minutes on an idle one
 COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
-_ANSWERS: dict[str, Result | VramwiseError] = {}
+FOUND: dict[str, Line] = {}
+"""What becomes of each measured case today."""
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 GENERATED = re.compile(r"reference/|\.svg$|(?:^|/)(?:contributing|changelog|security)\.md$")
 """Pages and pictures that are there once the site is built, which checks these links."""
@@ -74,7 +72,7 @@ def printed(command: str) -> str:
 
 
 def _table_of_errors(command: str) -> str:
-    """`vramwise accuracy` in this process, where all of the pages' tables share one estimate of each case."""
+    """`vramwise accuracy` in this process, where all of the pages' tables share what became of each case."""
     from vramwise.cli import accuracy
 
     parser = argparse.ArgumentParser()
@@ -82,22 +80,9 @@ def _table_of_errors(command: str) -> str:
     out = io.StringIO()
     with contextlib.chdir(ROOT), contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", WIDTH)
-        accuracy.run(parser.parse_args(shlex.split(command.removeprefix(ACCURACY))), _estimated_once)
+        patch.setattr("vramwise.accuracy.report.compare", judging(FOUND, is_held=__name__ != "__main__"))
+        accuracy.run(parser.parse_args(shlex.split(command.removeprefix(ACCURACY))))
     return out.getvalue()
-
-
-def _estimated_once(scenario: Any) -> Result:
-    """The estimate of a case's scenario, or the refusal that it had before."""
-    asked = json.dumps(scenario, sort_keys=True)
-    if asked not in _ANSWERS:
-        try:
-            _ANSWERS[asked] = estimate(scenario)
-        except VramwiseError as refusal:
-            _ANSWERS[asked] = refusal
-    found = _ANSWERS[asked]
-    if isinstance(found, VramwiseError):
-        raise found
-    return found
 
 
 def _shell(command: str, given: str) -> str:
@@ -195,3 +180,5 @@ if __name__ == "__main__":
     for name in sys.argv[1:] or PAGES:
         page = ROOT / name
         page.write_text(BLOCK.sub(fresh, counted(page.read_text("utf-8"))), "utf-8")
+    if not sys.argv[1:]:  # every case is on a page
+        write(FOUND)

@@ -22,7 +22,8 @@ TERMS: Final = (
 """Colours of terms, light and dark."""
 NUMBER_OF_TERM: Final = {
     "weights": 0, "model weights": 0, "activations": 1, "activation peak": 1, "warm-up prefill": 1, "KV cache": 2,
-    "gathered weights": 2, "master weights": 2, "logits and loss": 3, "profile run: sampler": 3, "optimizer states": 4,
+    "gathered weights": 2, "whole weights": 2, "master weights": 2, "logits and loss": 3, "profile run: sampler": 3,
+    "optimizer states": 4,
     "sampler state": 4, "runtime pool": 4, "gradients": 5, "gradient buckets": 9, "fp32 gradients": 6,
     "gradients as one": 7, "unsharded gradients": 9, "reduce-scatter": 6, "adapters": 6, "non-torch": 6,
     "forward temporaries": 7, "backward temporaries": 7, "compute buffer": 7, "NCCL": 7, "dummy gradients": 3,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from by_turns import is_thorough
 from vramwise.cli.main import main
 from vramwise.result import Result
 
@@ -65,11 +66,11 @@ def test_the_overview_shows_precisions_tasks_and_cards(capsys):
     assert "not the answer" in " ".join(screen.split())
 
 
-@pytest.mark.parametrize(
-    "model",
-    ["llama-3.1-8b", "Llama 3.1 70B", "openai/whisper-large-v3", "google/vit-base-patch16-224", "deepseek-v3",
-     "llama-3.1-405b", "gpt2"],
-)  # fmt: skip
+OVERVIEWS = ["llama-3.1-8b", "Llama 3.1 70B", "openai/whisper-large-v3", "google/vit-base-patch16-224", "deepseek-v3",
+             "llama-3.1-405b", "gpt2"]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", OVERVIEWS if is_thorough() else OVERVIEWS[::2])
 def test_the_next_command_can_be_copied_and_fits_on_its_card(model, capsys):
     screen = estimate(capsys, model, "--style", "table")
     words = shlex.split(screen[screen.index("next: ") + 6 :].replace("\\\n", ""))

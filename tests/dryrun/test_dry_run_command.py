@@ -129,6 +129,7 @@ def test_generation_has_its_cache_and_loading_its_weights(answered):
     assert result.quantities["weights"].expected == pytest.approx(estimated.quantities["weights"].expected, rel=1e-3)
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_command_prints_an_estimates_screen_and_writes_its_files(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     words = ["dry-run", str(tmp_path), "--task", "train", "--precision", "bf16", "--sequence-length", "64"]
@@ -141,6 +142,7 @@ def test_the_command_prints_an_estimates_screen_and_writes_its_files(tmp_path, c
     assert (tmp_path / "peak.svg").read_text("utf-8").startswith("<svg")
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_sweep_shows_the_line_through_the_peaks(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
     words = ["--task", "train", "--precision", "bf16", "--sweep", "micro_batch_size=2,4", "sequence_length=256..512"]

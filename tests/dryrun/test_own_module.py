@@ -38,6 +38,7 @@ def phases(result):
     return {phase["name"]: phase["bytes"] for phase in result["phases"]}
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_training_step_of_a_class_holds_what_its_parameters_say(asked):
     of = ("own_modules:Net", "--task", "train", "--precision", "fp32", "--optimizer-impl", "fused")
     result = asked(*of, "--input", "x=float32[8,1024]", "--arg", "width=1024", "depth=4")
@@ -53,6 +54,7 @@ def test_a_training_step_of_a_class_holds_what_its_parameters_say(asked):
     assert 0 < beside < MIB
 
 
+@pytest.mark.usefixtures("warm")
 def test_inputs_by_name_and_outputs_without_a_loss(asked):
     result = asked("own_modules:Picture", "--task", "generate", "--input", "pixels=bf16[2,3,224,224]",
                    "tokens=int[2,77]", "--dtype", "bf16")  # fmt: skip
@@ -60,6 +62,7 @@ def test_inputs_by_name_and_outputs_without_a_loss(asked):
     assert weights <= result["quantities"]["weights"]["expected"] < weights + 2048
 
 
+@pytest.mark.usefixtures("warm")
 def test_what_hangs_on_values_is_refused_with_the_line_or_assumed(asked):
     of = ("own_modules:Deciding", "--task", "train", "--precision", "fp32", "--input", "x=float32[65536,64]")
     line = next(n for n, text in enumerate((HERE / "own_modules.py").read_text().splitlines(), 1) if "kept = x" in text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -89,7 +88,7 @@ RUNS = {
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory):
+def answered(tmp_path_factory, warm_python):
     folder = tmp_path_factory.mktemp("ranks")
     (folder / "train.py").write_text(SCRIPT, "utf-8")
     (folder / "trainer.py").write_text(TRAINER, "utf-8")
@@ -98,7 +97,7 @@ def answered(tmp_path_factory):
     (folder / "commands.json").write_text(json.dumps(list(RUNS.values())), "utf-8")
     words = [sys.executable, str(Path(__file__).with_name("in_ranks.py")), "commands.json", str(folder / "files")]
     quiet = {**os.environ, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    found = subprocess.run(words, cwd=folder, env=quiet, capture_output=True, text=True, timeout=1800, check=False)
+    found = warm_python.run(words, cwd=folder, env=quiet)
     assert found.returncode == 0, found.stderr[-2000:]
     return dict(zip(RUNS, json.loads(found.stdout), strict=True))
 
@@ -149,6 +148,7 @@ def test_trainer_on_two_cards_agrees_with_the_estimate(answered):
     assert sum(at(answered["trainer"], "backward: layers").values()) == pytest.approx(expected_peak, rel=0.01)
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -83,6 +83,7 @@ def run(tmp_path, monkeypatch, capfd):
     return ran
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_plain_loop_runs_its_first_two_steps(run, tmp_path):
     code, out, _ = run(PLAIN % "pass")
     found = json.loads(out)
@@ -98,6 +99,7 @@ def test_a_plain_loop_runs_its_first_two_steps(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_trainer_runs_as_it_is_and_agrees_with_the_estimate(run, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text(json.dumps(CONFIG), "utf-8")
@@ -120,6 +122,7 @@ def stopped(found, line):
     return err
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_decision_by_a_value_stops_with_its_line(run):
     line = "if loss.item() > 10: break"
     text = PLAIN % line
@@ -127,10 +130,12 @@ def test_a_decision_by_a_value_stops_with_its_line(run):
     assert "this decides by the value of a tensor" in stopped(run(text), number)
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_network_is_closed(run):
     assert "the network is closed" in stopped(run("import socket\nsocket.create_connection(('localhost', 9))"), 2)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_script_that_never_steps_ends_in_time(run):
     said = stopped(run("while True: pass", flags=("--timeout", "1")), 1)
     assert "the script was here after 1 s (--timeout)" in said
@@ -153,7 +158,7 @@ def test_what_is_no_script_is_one_line(words, said, capsys):
 
 
 def test_a_library_that_is_there_and_cannot_be_imported_ends_no_script(run, tmp_path, monkeypatch):
-    """timm needs torchvision, which may be missing; a script without either runs."""
+    """timm needs torchvision, which may be missing; a script without either runs, in a process of its own."""
     (tmp_path / "timm" / "models").mkdir(parents=True)
     (tmp_path / "timm" / "__init__.py").write_text("import torchvision_that_nobody_has", "utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,7 +90,7 @@ ROOM = 23 * 2**30
 
 
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory):
+def answered(tmp_path_factory, warm_python):
     folder = tmp_path_factory.mktemp("strangers") / "work"
     shutil.copytree(HERE / "strangers", folder)
     (folder / "model").mkdir()
@@ -101,7 +100,7 @@ def answered(tmp_path_factory):
     (folder / "runs.json").write_text(json.dumps(runs), "utf-8")
     words = [sys.executable, str(HERE / "in_strangers.py"), "runs.json", str(folder.parent / "files")]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1"}
-    found = subprocess.run(words, cwd=folder, env=quiet, capture_output=True, text=True, timeout=1500, check=False)
+    found = warm_python.run(words, cwd=folder, env=quiet)
     assert found.returncode == 0, found.stderr[-2000:]
     assert not (folder / "ckpt").exists()
     return dict(zip(names, json.loads(found.stdout), strict=True))

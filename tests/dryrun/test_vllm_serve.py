@@ -181,6 +181,7 @@ def test_what_its_code_allocates_stands_beside_the_estimate(serve):
     assert place["bytes"] == PEAK_BYTES
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_cache_is_what_the_estimate_has_left_for_these_three(serve):
     _, out, _ = serve("--max-model-len", "1024", flags=("--gpu", "h100", "--json"))
     found = json.loads(out)
@@ -192,6 +193,7 @@ def test_the_cache_is_what_the_estimate_has_left_for_these_three(serve):
     assert weights + rows["activation_peak"]["vllm"] + cache == pool
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_screen_has_a_row_a_figure_and_where_it_lies(serve):
     code, out, err = serve(*FIXED)
     assert (code, err) == (0, "")
@@ -201,6 +203,7 @@ def test_the_screen_has_a_row_a_figure_and_where_it_lies(serve):
     assert "gpu_model_runner.py:GPUModelRunner" in out
 
 
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("seed", "code", "said"),
     [
@@ -218,12 +221,14 @@ def test_a_start_that_ends_early_says_why_in_one_line(serve, seed, code, said):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_start_that_never_ends_is_ended(serve):
     code, _, err = serve("--seed", str(HANGS), flags=("--gpu", "h100", "--timeout", "2"))
     assert code == 1
     assert "took longer than 2 seconds (--timeout)" in err
 
 
+@pytest.mark.usefixtures("warm")
 def test_flags_that_its_parser_does_not_know_are_refused_in_its_words(serve):
     code, _, err = serve("--max-model-length", "8192")
     assert code == 2

@@ -1,4 +1,4 @@
-"""No number moves unless somebody means it: a tenth of the frozen scenarios, in thorough runs all of them."""
+"""No number moves unless somebody means it: a sixteenth of the frozen scenarios, in thorough runs all of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from itertools import islice
 
 import pytest
 from freeze import differences, frozen, numbers_of, scenarios
-from hypothesis import settings
 
-EVERY = 1 if settings.get_current_profile_name() == "thorough" else 10
+from by_turns import is_thorough
+
+EVERY = 1 if is_thorough() else 16
 PARTS = 16
 WHOLE, THEN = scenarios(), frozen()
 

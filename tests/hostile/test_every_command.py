@@ -1,7 +1,7 @@
 """Every command with hostile files and words: an exit code of the contract and at most one line of complaint.
 
 Each command's inputs run in one process that measures the CPU time and the memory of each (many_inputs.py). A normal run
-gives each command a third of what it has, the next command another third, so that every input and every word that a reader
+gives each command a fifth of what it has, the next command another fifth, so that every input and every word that a reader
 looks for are met somewhere; hypothesis' profile `thorough` all of it, VRAMWISE_THOROUGH=1 more of it besides.
 """
 # ruff: noqa: E501 - a table of samples
@@ -31,7 +31,7 @@ from hostile_content import ESCAPE, WORDS, WORDS_OF_SETTINGS, contents, gguf_sam
 
 THOROUGH = os.environ.get("VRAMWISE_THOROUGH") == "1" or settings.default.max_examples >= 200
 MANY = 40 if THOROUGH else 2
-EVERY = 1 if THOROUGH or settings.get_current_profile_name() == "thorough" else 3
+EVERY = 1 if THOROUGH or settings.get_current_profile_name() == "thorough" else 5
 SEED = int.from_bytes(os.urandom(4)) if THOROUGH else 0
 MOST_GROWN_BYTES = 400 * 2**20
 MOST_PRINTED = 2_000_000
@@ -319,12 +319,12 @@ def test_hostile_files(command, tmp_path):
 def _settings() -> Iterator[tuple[str, dict[str, object]]]:
     """Every flag of every task with words that are no value of it, or a strange one.
 
-    In a normal run each flag gets a third of the words, the next flag another third.
+    In a normal run each flag gets a fifth of the words, the next flag another fifth.
     """
     words = WORDS if THOROUGH else (*WORDS_OF_SETTINGS, f"a{ESCAPE}b", "a" * 20_000, "9" * 5000)
     for task, table in TABLES.items():
         for at, key in enumerate(KINDS[table]):
-            for word in words[0 if THOROUGH else at % 3 :: 1 if THOROUGH else 3]:
+            for word in words[at % EVERY :: EVERY]:
                 argv = ["estimate", "gpt2", "--task", task, "--gpu", "4090", f"{flag(key)}={word}", "--json"]
                 yield f"{task} {flag(key)} {word[:20]!r}", {"argv": argv}
 

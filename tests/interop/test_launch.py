@@ -89,6 +89,12 @@ def read(line):
             "llama.cpp", "Qwen3-32B", {"gguf_quant": "Q4_K_M", "speculative": {"method": "mtp", "num_tokens": 2}},
         ),
         (
+            "llama-server -m Qwen3-32B-Q4_K_M.gguf -ctk q8_0 --spec-type draft-mtp --spec-draft-type-k q8_0 -ctvd Q4_0",
+            "llama.cpp", "Qwen3-32B",
+            {"gguf_quant": "Q4_K_M", "cache_type_k": "q8_0", "speculative":
+             {"method": "mtp", "num_tokens": 3, "cache_type_k": "q8_0", "cache_type_v": "q4_0"}},
+        ),
+        (
             "llama-server -m Qwen3-32B-Q4_K_M.gguf --spec-type draft-mtp",
             "llama.cpp", "Qwen3-32B", {"gguf_quant": "Q4_K_M", "speculative": {"method": "mtp", "num_tokens": 3}},
         ),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from vramwise.errors import SourceError, UsageError
+from vramwise.estimation import estimate
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.options import READ_IN_CODE, options_of
 from vramwise.interop.launch.torchtune import shipped
@@ -302,10 +303,92 @@ def test_slime(flags: str, expected: dict[str, Any]) -> None:
     assert any("the logits in fp32 once more" in note for note in notes)
 
 
-def test_adapters_on_experts_are_said_where_megatron_makes_them() -> None:
-    line = "megatron sft --model Qwen/Qwen3-30B-A3B --tuner_type lora"
-    assert any("adapters on experts" in note for note in read(line).notes)
-    assert not any("adapters on experts" in note for note in read(f"{line} --target_modules linear_qkv").notes)
+EXPERTS = ["experts.down_proj", "experts.gate_up_proj"]
+
+
+@pytest.mark.parametrize(
+    ("model", "targets", "expected"),
+    [
+        (QWEN, "", "all-linear"),
+        ("Qwen/Qwen3-30B-A3B", "", ["all-linear", *EXPERTS]),
+        ("Qwen/Qwen3-30B-A3B", "--target_modules linear_qkv", ["q_proj", "k_proj", "v_proj"]),
+        ("Qwen/Qwen3-30B-A3B", "--target_modules linear_fc2", ["down_proj", EXPERTS[0]]),
+        ("Qwen/Qwen3-30B-A3B", "--target_modules all-linear all-router", ["all-linear", *EXPERTS]),
+        (
+            "OpenGVLab/InternVL3_5-30B-A3B",
+            "",
+            [r".*(model\.language_model\.).*\.(k_proj|o_proj|q_proj|v_proj)", *EXPERTS],
+        ),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "--freeze_vit false", "all-linear"),
+    ],
+)
+def test_megatrons_adapters_lie_on_experts_and_not_on_a_frozen_tower(
+    model: str, targets: str, expected: str | list[str]
+) -> None:
+    """ms-swift 4.6 megatron/utils/utils.py get_target_modules: TEGroupedLinear is a linear layer; routers are named."""
+    launch = read(f"megatron sft --model {model} --tuner_type lora {targets}")
+    train = launch.scenario["train"]
+    assert (train["lora_targets"], train["lora_dtype"]) == (expected, "bf16")
+    assert estimate(launch.scenario).quantities["weights"].expected
+    assert any("routers" in note for note in launch.notes) == ("all-router" in targets)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("", ("freeze", ["model.language_model.", "lm_head."])),
+        ("--freeze_vit false", ("freeze", ["model.language_model.", "model.visual.patch_embed.",
+                                           "model.visual.blocks.", "lm_head."])),
+        ("--freeze_vit false --freeze_aligner false", ("full", None)),
+        ("--freeze_llm true --freeze_aligner false", ("freeze", ["model.visual.merger."])),
+        ("--task_type seq_cls --num_labels 3", ("freeze", ["model.language_model.", "score."])),
+    ],
+)  # fmt: skip
+def test_megatron_swift_trains_the_language_model_alone_unless_told_otherwise(
+    flags: str, expected: tuple[str, list[str] | None]
+) -> None:
+    """ms-swift 4.6 megatron_args.py: freeze_vit and freeze_aligner are on by default."""
+    launch = read(f"megatron sft --model Qwen/Qwen2.5-VL-7B-Instruct {flags}")
+    train = launch.scenario["train"]
+    method, trainable = expected
+    assert (train["method"], sorted(train.get("trainable", ()))) == (method, sorted(trainable or ()))
+    assert estimate(launch.scenario).quantities["weights"].expected
+
+
+def test_a_frozen_tower_that_is_checkpointed_is_said() -> None:
+    """ms-swift 4.6 megatron/trainers/base.py _prepare_vit_gradient_checkpointing: its inputs want gradients then."""
+    line = "megatron sft --model Qwen/Qwen2.5-VL-7B-Instruct --vit_gradient_checkpointing true"
+    assert any("frozen tower" in note for note in read(line).notes)
+    assert not any("frozen tower" in note for note in read(f"{line} --freeze_vit false").notes)
+
+
+def test_everything_of_a_model_frozen_is_one_line() -> None:
+    with pytest.raises(UsageError, match="leave nothing to train"):
+        read("megatron sft --model Qwen/Qwen2.5-VL-7B-Instruct --freeze_llm true")
+
+
+def test_packs_of_pairs_and_other_heads_of_megatron_swift() -> None:
+    line = f"megatron rlhf --rlhf_type dpo --model {QWEN}"
+    assert read(line).scenario["train"]["micro_batch_size"] == 2
+    packed = read(f"{line} --packing true --max_length 8192")
+    assert packed.scenario["train"]["micro_batch_size"] == 1
+    assert any("a pack holds chosen and rejected" in note for note in packed.notes)
+    check(f"megatron sft --model {QWEN} --task_type embedding", {"head": "none"})
+    notes = read(f"megatron sft --model {QWEN} --task_type generative_reranker").notes
+    assert any("two logits a token" in note for note in notes)
+
+
+@pytest.mark.parametrize(("flags", "is_said"), [("", True), ("--packing true", False), ("--padding_free false", False)])
+def test_unpacked_samples_of_megatron_swift_take_their_own_tokens(flags: str, is_said: bool) -> None:
+    """ms-swift 3.7 and 4.6 megatron_args.py: padding_free is on unless told otherwise."""
+    notes = read(f"megatron sft --model {QWEN} --max_length 4096 {flags}").notes
+    assert any("4,096 tokens each at most" in note for note in notes) is is_said
+
+
+def test_a_share_of_the_optimizer_may_stay_on_the_gpu() -> None:
+    line = f"megatron sft --model {QWEN} --optimizer_offload_fraction 0.65"
+    check(f"{line} --optimizer_cpu_offload true", {"offload_optimizer": "cpu", "offload_optimizer_fraction": 0.65})
+    check(line, {"offload_optimizer": None, "offload_optimizer_fraction": None})
 
 
 def test_megatron_swifts_configuration_is_read_under_swifts_name_too(tmp_path: Path) -> None:

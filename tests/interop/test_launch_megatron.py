@@ -73,6 +73,8 @@ def settings(flags: str) -> dict[str, Any]:
         ),
         ("--bf16 --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", {"fsdp": "full-shard"}),
         ("--bf16 --transformer-impl local", {"attention": "eager"}),
+        ("--bf16 --optimizer muon --use-distributed-optimizer", {"optimizer": "muon", "distributed_optimizer": None}),
+        ("--bf16 --optimizer dist_muon", {"optimizer": "muon", "distributed_optimizer": True}),
         ("--bf16 --cross-entropy-loss-fusion", {"loss": "vocab-parallel", "compile": True, "compiled": ["loss"]}),
         ("--bf16 --cross-entropy-loss-fusion --cross-entropy-fusion-impl te", {"loss": "fused"}),
     ],

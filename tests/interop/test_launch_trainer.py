@@ -117,6 +117,13 @@ def test_accelerates_file_says_how_states_are_shared(tmp_path: Path) -> None:
                 "num_gpus": 16, "gpus_per_node": 8, "precision": "bf16-mixed"}  # fmt: skip
     check(f"accelerate launch --config_file {file} train.py {LLAMA}", expected)
     check(f"accelerate launch --config_file {file} --num_processes 4 train.py {LLAMA}", {"num_gpus": 4})
+    file.write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config:\n"
+        "  fsdp_version: 2\n  fsdp_activation_checkpointing: true\n  fsdp_activation_checkpointing_offload: true\n"
+        "  fsdp_cpu_ram_efficient_loading: false\n"
+    )
+    expected = {"checkpointing": "full", "offload_activations": "cpu", "cpu_ram_efficient_loading": False}
+    check(f"accelerate launch --config_file {file} train.py {LLAMA}", expected)
 
 
 def test_deepspeeds_file_leaves_auto_open_and_has_defaults_of_its_own(tmp_path: Path) -> None:
@@ -145,10 +152,10 @@ def test_a_configuration_gives_way_to_flags(tmp_path: Path) -> None:
 
 def test_what_is_passed_over_is_said() -> None:
     launch = read(f"accelerate launch train.py {LLAMA} --learning_rate 1e-4 --frobnicate 3 --optim ademamix"
-                  " --auto_find_batch_size --lora_modules_to_save lm_head")  # fmt: skip
+                  " --auto_find_batch_size --lora_exclude_modules lm_head")  # fmt: skip
     said = " / ".join(launch.notes)
     for part in ("no effect on the memory counted here: --learning_rate", "unknown to Trainer, left out: --frobnicate",
-                 "--auto_find_batch_size is not counted", "ademamix: its third state", "--lora_modules_to_save is not",
+                 "--auto_find_batch_size is not counted", "ademamix: its third state", "--lora_exclude_modules is not",
                  "weights are loaded in bf16", "nothing says how many GPUs"):  # fmt: skip
         assert part in said, part
 

@@ -127,6 +127,7 @@ ZERO_3 = {
     "offload_optimizer": one("none", "cpu", "nvme"),
     "offload_params": one("none", "cpu", "nvme"),
     "offload_pin_memory": st.booleans(),
+    "offload_optimizer_fraction": one(0.0, 0.4, 1.0),
     "offload_optimizer_buffer_count": one(0, 4, 8),
     "offload_params_buffer_count": one(0, 5),
     "offload_params_buffer_size": one(1_000_000, 100_000_000),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +40,7 @@ def free_ports(count):
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(tmp_path_factory, warm_python):
     """Reports of both ranks by run; all runs share two processes."""
     folder = tmp_path_factory.mktemp("ranks")
     jobs = [Job(CONFIG, "tiny", scenario(settings).scenario, "cpu", num_processes=2) for settings in RUNS.values()]
@@ -50,9 +49,11 @@ def reports(tmp_path_factory):
     ports = free_ports(len(jobs))
     environment = {**os.environ, **job_environment(jobs[0])}
     commands = [[sys.executable, str(RUNNER), str(rank), "2", str(folder), *ports] for rank in range(2)]
-    processes = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) for command in commands]
-    said = [process.communicate(timeout=1800)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    said = [folder / f"said-{rank}" for rank in range(2)]
+    with said[0].open("w") as first, said[1].open("w") as second:
+        both = zip(commands, (first, second), strict=True)
+        processes = [warm_python.popen(command, env=environment, stderr=to) for command, to in both]
+        assert [process.wait() for process in processes] == [0, 0], [path.read_text("utf-8") for path in said]
     return {
         name: (job, [_report(folder / str(i) / f"rank-{rank}.jsonl") for rank in range(2)])
         for i, (name, job) in enumerate(zip(RUNS, jobs, strict=True))

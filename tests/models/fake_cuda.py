@@ -16,10 +16,12 @@ import gc
 import json
 import mmap
 import platform
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 _RETURN_ZERO = {"x86_64": b"\x31\xc0\xc3", "aarch64": bytes.fromhex("000080d2c0035fd6")}
 _CUDA = 1
@@ -47,12 +49,9 @@ def install_noop_guard() -> None:
     _alive.extend([page, methods, stub])
 
 
-def saved_on_fake_cuda(jobs: list[dict[str, Any]]) -> list[int | str]:
+def saved_on_fake_cuda(jobs: list[dict[str, Any]], warm: WarmPython) -> list[int | str]:
     """Saved bytes of each job (keyword arguments of `saved_by_autograd` but the device), or the error's text."""
-    lines = "\n".join(json.dumps(job) for job in jobs)
-    process = subprocess.run(
-        [sys.executable, __file__], input=lines, capture_output=True, text=True, timeout=600, check=False
-    )
+    process = warm.run([sys.executable, __file__], "\n".join(json.dumps(job) for job in jobs))
     if process.returncode:
         raise RuntimeError(f"the recorder ended with {process.returncode}: {process.stderr[-2000:]}")
     return [json.loads(line) for line in process.stdout.splitlines()]

@@ -14,14 +14,9 @@ from zlib import crc32
 
 from hypothesis import HealthCheck, settings
 
+from by_turns import is_thorough
+
 Way = TypeVar("Way")
-
-THOROUGH = "thorough"
-
-
-def is_thorough() -> bool:
-    """Whether this run is the scheduled one."""
-    return settings.get_current_profile_name() == THOROUGH
 
 
 def ways(every: Sequence[Way], name: str, turn: int = 0) -> Sequence[Way]:

@@ -23,8 +23,8 @@ from test_saved_for_backward import NOT_RUN as NO_FORWARD_RUN
 from test_saved_with_images import CASES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.images import types_with_rule
-from vramwise.models.registry import FAMILY_OF_TYPE
 
 _HEAD = """# Model types
 

@@ -17,6 +17,7 @@ from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
 from transformers_models import model_config, model_inputs, real_model
 
+from by_turns import has_turn
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
@@ -48,7 +49,7 @@ COUNTED_TOO = {torch.ops.aten._grouped_mm: grouped_product}
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", TYPES)
 def test_forward_and_backward(model_type: str) -> None:
-    @a_family(3)
+    @a_family(2 if has_turn(model_type, 2) else 1)
     @given(STRATEGIES[model_type](), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], batch: int, sequence: int) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}

@@ -16,6 +16,7 @@ from newer_types import installed
 from remote_code_pairs import REMOTE_CODE_TYPES
 from transformers_models import model_config, parameter_table, real_model
 
+from by_turns import by_turns, has_turn
 from vramwise.models import describe, supported_types
 
 NOT_BUILT = dict.fromkeys(
@@ -61,7 +62,7 @@ def _numel(shape: tuple[int, ...]) -> int:
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("model_type", sorted(set(TYPES) - REFUSED_DEFAULTS))
+@pytest.mark.parametrize("model_type", by_turns(sorted(set(TYPES) - REFUSED_DEFAULTS), 3))
 def test_default_config(model_type: str) -> None:
     config = model_config({"model_type": model_type}).to_dict()
     assert_same_parameters({**config, "model_type": model_type})
@@ -70,7 +71,7 @@ def test_default_config(model_type: str) -> None:
 @pytest.mark.oracle
 @pytest.mark.parametrize("model_type", sorted(STRATEGIES))
 def test_small_configs_that_flip_every_switch(model_type: str) -> None:
-    @a_family(5)
+    @a_family(3 if has_turn(model_type, 3, turn=1) else 2)
     @given(STRATEGIES[model_type]())
     def same(config: dict[str, Any]) -> None:
         completed = model_config(config).to_dict()

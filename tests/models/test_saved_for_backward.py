@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,18 +10,22 @@ pytest.importorskip("transformers")
 
 from config_strategies import STRATEGIES
 from fake_cuda import available, saved_on_fake_cuda
-from how_many import a_family, is_thorough, ways
+from how_many import a_family, ways
 from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from newer_types import installed
 from saved_by_autograd import saved_by_autograd
 from transformers_models import model_config
 
+from by_turns import has_turn, is_thorough
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.step import record_forward
+
+if TYPE_CHECKING:
+    from warm_python import WarmPython
 
 # Types whose forward pass is data-dependent, needs packages that are absent, or has no text-only loss here.
 NOT_RUN = {
@@ -164,7 +168,7 @@ def precisions_of(model_type: str) -> tuple[str, ...]:
 def test_small_configs_on_cpu(model_type: str, precision: str) -> None:
     attentions = ["eager"] if model_type in EAGER_ONLY else ["eager", "sdpa"]
 
-    @a_family(4)
+    @a_family(3 if has_turn(model_type, 2, turn=1) else 2)
     @given(STRATEGIES[model_type](), st.sampled_from(attentions), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], attention: str, batch: int, sequence: int) -> None:
         config = completed(config)
@@ -207,7 +211,7 @@ def drawn_configs(model_type: str, count: int) -> list[dict[str, Any]]:
 @pytest.mark.oracle
 @pytest.mark.skipif(not available(), reason="the no-op CUDA guard is installed with x86-64 or arm64 code on Linux")
 @pytest.mark.parametrize("part", range(FAKE_CUDA_PARTS))
-def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
+def test_small_configs_on_fake_cuda_tensors(part: int, warm_python: WarmPython) -> None:
     """Eager attention under the CUDA rules: fused dropout, CUDA autocast lists, fp32 norm statistics."""
     jobs = [
         {
@@ -226,7 +230,7 @@ def test_small_configs_on_fake_cuda_tensors(part: int) -> None:
         for precision in ways(precisions_of(model_type), model_type, turn=1)
     ]
     wrong = []
-    for job, real in zip(jobs, saved_on_fake_cuda(jobs), strict=True):
+    for job, real in zip(jobs, saved_on_fake_cuda(jobs, warm_python), strict=True):
         own = described_bytes(job["config"], "eager", job["precision"], job["batch"], job["sequence"], "cuda")
         if own != real:
             wrong.append((job["config"]["model_type"], job["precision"], own, real))

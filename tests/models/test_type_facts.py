@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from vramwise.models.registry import FAMILY_OF_TYPE
+from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.type_facts import ANY, fact_value, facts, has_fact, types_with
 
 # named in a program's list, and by no family here

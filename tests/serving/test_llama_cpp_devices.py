@@ -234,6 +234,26 @@ def test_predicting_layers_have_a_context_of_their_own() -> None:
     assert more == pytest.approx(1290 * MIB, rel=0.06)
 
 
+def test_the_drafting_contexts_cache_has_a_type_of_its_own() -> None:
+    """`--spec-draft-type-k`, `--spec-draft-type-v` (common/arg.cpp): f16 unless told otherwise."""
+    settings: dict[str, object] = {"gguf_quant": "Q4_K_M", "n_ctx": 131072, "n_parallel": 1, "flash_attn": True}
+    drafts = {"method": "mtp", "num_tokens": 2}
+    q8 = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
+    wide, narrow = (
+        serve(HYBRID, 1, **settings, speculative=told).phases[-1].components.find("predicting layers").find("KV cache")  # type: ignore[union-attr]
+        for told in (drafts, {**drafts, **q8})
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert narrow.bytes * 32 == wide.bytes * 17  # 34 bytes for 32 values
+    draft = {"method": "draft_model", "model": "Qwen/Qwen3-0.6B", "gguf_quant": "Q8_0"}
+    plain, quantized = (
+        serve("Qwen/Qwen3-8B", 1, **settings, speculative=told).quantities["total_needed"].expected
+        for told in (draft, {**draft, **q8})
+    )
+    assert quantized < plain
+
+
 def test_predicting_layers_of_a_model_without_states_repeat_every_layers_cache() -> None:
     """ggml-org/llama.cpp issue 28626 (b10820): no filter keeps the second cache to the predicting layers."""
     both = serve("zai-org/GLM-4.5-Air", 1, gguf_quant="Q4_K_M", n_ctx=8192, n_parallel=1,

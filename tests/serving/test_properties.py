@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from by_turns import is_thorough
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError, VramwiseError
 from vramwise.estimation import estimate
@@ -66,7 +67,7 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     return {"model": draw(one(*MODELS)), "task": draw(one("serve", "load")), "num_gpus": ranks, "serve": serve, **card}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150 if is_thorough() else 60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scenarios())
 def test_any_settings(scenario: dict[str, Any]) -> None:
     try:

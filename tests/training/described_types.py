@@ -8,8 +8,8 @@ from typing import Any
 
 from vramwise import describe
 from vramwise.errors import VramwiseError
+from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.model import Model
-from vramwise.models.registry import FAMILY_OF_TYPE
 from vramwise.sources import catalog
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")

@@ -1,9 +1,10 @@
 """Live bytes of a step under FSDP 2 on one rank of a process group that exchanges nothing: a script, not a test.
 
-    python tests/training/live_fsdp.py fp32|bf16 [units]
+    python tests/training/live_fsdp.py fp32|bf16 [units|accelerate]
     python tests/training/live_fsdp.py chunked LENGTH [alone]
 
-`units`: embedding and output layer as units of their own, as torchtitan has them. `chunked`: torchtitan's chunked loss
+`units`: embedding and output layer as units of their own, as torchtitan has them; `accelerate`: what the installed
+accelerate makes of the model. `chunked`: torchtitan's chunked loss
 with them, and without FSDP where a GPU is `alone`. Every storage counts from the
 operation that shows it first until it is gone or resized to nothing.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -109,12 +111,14 @@ def chunked(alone: bool, length: int) -> None:
     steps(model, lambda: model(input_ids=tokens), lambda hidden: loss_of_chunks(model.lm_head, hidden, tokens))
 
 
-def main(reduced: str, *, units: bool) -> None:
+def main(reduced: str, *, units: bool, by_accelerate: bool) -> None:
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**TINY)).float()
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    cut(
-        model, MixedPrecisionPolicy(torch.bfloat16, torch.float32 if reduced == "fp32" else torch.bfloat16), units=units
-    )
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32 if reduced == "fp32" else torch.bfloat16)
+    if by_accelerate:
+        cut_by_accelerate(model, policy)
+    else:
+        cut(model, policy, units=units)
     tokens = torch.randint(0, 100, (1, 8))
     steps(model, lambda: model(input_ids=tokens, labels=tokens).loss, lambda loss: loss)
 
@@ -129,6 +133,20 @@ def cut(model: Any, policy: MixedPrecisionPolicy, *, units: bool) -> None:
         last = [model.model.norm, model.lm_head]
         fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def cut_by_accelerate(model: Any, policy: MixedPrecisionPolicy) -> None:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+    from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", mixed_precision_policy=policy
+    )
+    accelerator: Any = SimpleNamespace(
+        state=SimpleNamespace(fsdp_plugin=plugin), mixed_precision="no", is_main_process=True, device="cpu"
+    )
+    fsdp2_prepare_model(accelerator, model)
 
 
 def steps(model: Any, forward: Callable[[], torch.Tensor], loss_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -156,4 +174,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "chunked":
         chunked("alone" in sys.argv, int(sys.argv[2]))
     else:
-        main(sys.argv[1], units="units" in sys.argv)
+        main(sys.argv[1], units="units" in sys.argv, by_accelerate="accelerate" in sys.argv)

@@ -75,6 +75,20 @@ def test_a_layer_with_ligers_kernels() -> None:
     assert found == {"fused_rms_norm": 2, "rotary_in_place": 2, "fused_gated_activation": 1}
 
 
+def test_xielus_kernel_keeps_its_input_alone() -> None:
+    """In Python a dozen operations keep seven tensors."""
+    apertus = {**LLAMA, "model_type": "apertus", "hidden_act": "xielu"}
+    in_python, by_kernel = (
+        [node for node in run.nodes if node.module.endswith("act_fn")]
+        for names in ((), ("xielu",))
+        for run in forward_of(apertus, *names).runs
+        if run.layer == 0
+    )
+    assert sum(len(node.saved) for node in in_python) > 7
+    (kernel,) = by_kernel
+    assert list(kernel.saved) == [(kernel.inputs[0].storage, "input")]
+
+
 def test_a_fused_norm_keeps_its_input_and_a_number_a_row() -> None:
     run = forward_of(LLAMA, "apex").runs[1]
     norm = next(node for node in run.nodes if node.op == "fused_rms_norm")

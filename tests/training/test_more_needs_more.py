@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from by_turns import is_thorough
 from vramwise import estimate
 from vramwise.errors import VramwiseError
 
@@ -63,7 +64,7 @@ def need(model: dict[str, Any], train: dict[str, Any], layers: int) -> int:
     key=st.sampled_from(sorted(SIZES)),
     more=st.integers(1, 500),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if is_thorough() else 60, deadline=None)
 def test_more_needs_more(
     model: dict[str, Any], layout: dict[str, Any], train: dict[str, Any], sizes: dict[str, int], key: str, more: int
 ) -> None:

@@ -54,6 +54,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (GPT2, {"framework": "megatron", "attention": "eager"}),
     (MAMBA, {"framework": "megatron"}),
     (MIXTRAL, {"framework": "megatron", "precision": "fp8"}),
+    (MIXTRAL, {"framework": "megatron", "expert_parallel_size": 2}),
     (dict(small_model("deepseek_v3").config.values), {"framework": "megatron"}),
     (MIXTRAL, {"method": "qlora", "quantization": "nf4", "quantize_experts": True}),
 )

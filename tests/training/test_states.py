@@ -199,6 +199,48 @@ def test_what_trains_beside_adapters_is_a_copy_in_its_own_dtype() -> None:
     assert own.states(own.ranks[0]).frozen_weights < states.frozen_weights
 
 
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore::UserWarning:peft")
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("saved", [["embed_tokens"], ["lm_head"], ["embed_tokens", "lm_head"], ["norm"]])
+def test_modules_to_save_are_the_copies_that_peft_makes(saved: list[str], tied: bool) -> None:
+    torch = pytest.importorskip("torch")
+    transformers, peft = pytest.importorskip("transformers"), pytest.importorskip("peft")
+    sizes = {**TINY, "hidden_size": 256, "head_dim": 64, "vocab_size": 16384, "tie_word_embeddings": tied}
+    base = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).to(torch.bfloat16)
+    settings = peft.LoraConfig(task_type="CAUSAL_LM", r=8, target_modules="all-linear", modules_to_save=saved)
+    real = peft.get_peft_model(base, settings)
+    storages = {p.untyped_storage()._cdata: p.untyped_storage().nbytes() for p in real.parameters()}
+    model = describe(sizes)
+    made = job(model, method="lora", lora_rank=8, trainable=saved)
+    states = made.states(made.ranks[0])
+    assert states.num_trainable == sum(p.numel() for p in real.parameters() if p.requires_grad)
+    assert states.weights + states.frozen_weights + states.adapter_weights == sum(storages.values())
+    assert made.model.num_parameters == model.num_parameters
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "width"),
+    [
+        ("transformers", {}, 2),
+        ("transformers", {"method": "qlora", "kbit_preparation": True}, 4),
+        ("llamafactory", {"precision": "bf16-mixed", "param_dtype": "bf16"}, 4),  # model/adapter.py: all that trains
+        ("llamafactory", {}, 2),  # pure_bf16
+        ("unsloth", {}, 2),
+        ("unsloth", {"precision": "fp16"}, 4),  # models/llama.py, "Tesla T4 must use float32 and not float16"
+    ],
+)
+def test_copies_of_modules_have_the_dtype_that_their_framework_gives_them(
+    framework: str, settings: dict[str, Any], width: int
+) -> None:
+    model = describe({**TINY, "vocab_size": 16384, "tie_word_embeddings": False})
+    made = job(model, **{"method": "lora", "precision": "bf16", "trainable": ["lm_head"], "framework": framework,
+                         **settings})  # fmt: skip
+    head = next(tensor for tensor, base in trained_tensors(model, made.structure) if tensor.name == base.name)
+    assert (head.name, head.param_bytes) == ("lm_head.weight", width)
+
+
 def test_an_expression_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(ScenarioError, match=r'"q_proj[(]" is no expression'):
         job(describe(TINY), method="lora", lora_targets=["q_proj("]).moments(job(describe(TINY)).ranks[0])

@@ -13,8 +13,9 @@ from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution, Images
 from vramwise.models.step import record_forward
 from vramwise.scenario import TrainSettings
+from vramwise.sources import resolve
 from vramwise.training.layout.sharding import local_model
-from vramwise.training.recipe.images import with_whole_towers
+from vramwise.training.recipe.images import cuts_towers, with_whole_towers
 
 LLAVA: dict[str, Any] = {
     "model_type": "llava",
@@ -58,10 +59,29 @@ def test_weights_of_a_tower_are_whole() -> None:
         ).quantities["weights"].expected
         for framework in ("transformers", "megatron")
     ]  # fmt: skip
-    assert weights == pytest.approx([4 * towers + 2 * text, 2 * towers + 2 * text], rel=0.005)
+    assert weights == pytest.approx([4 * towers + 2 * text] * 2, rel=0.005)
 
 
 def test_towers_that_are_cut_are_one_line() -> None:
-    train = {"tensor_parallel_size": 2, "framework": "megatron", "images_per_sequence": 1}
+    """Llama 4's vision config has a plan (transformers 5.23); Megatron's models leave its tower whole."""
+    found = resolve("meta-llama/Llama-4-Scout-17B-16E-Instruct")
+    model = describe(found.config, found.id)
+    cut = TrainSettings(tensor_parallel_size=2, framework="transformers")
+    assert cuts_towers(cut, model)
+    assert not cuts_towers(cut.replace(framework="megatron"), model)
+    train = {"tensor_parallel_size": 2, "framework": "transformers", "sequence_length": 8192, "images_per_sequence": 1}
     with pytest.raises(ScenarioError, match="cuts the tower"):
-        estimate({"model": LLAVA, "task": "train", "num_gpus": 2, "train": train})
+        estimate({"model": found.id, "task": "train", "num_gpus": 2, "train": train})
+
+
+@pytest.mark.parametrize("name", ["Qwen/Qwen2.5-Omni-7B", "Qwen/Qwen3-Omni-30B-A3B-Instruct"])
+def test_megatrons_omni_models_are_the_thinker_alone(name: str) -> None:
+    """mcore-bridge 1.6.5 mm_gpts/qwen.py and qwen3_omni.py: `thinker.audio_tower`, `thinker.visual` and its layers."""
+    found = resolve(name)
+    model = describe(found.config, found.id)
+    held = {}
+    for framework in ("transformers", "megatron"):
+        train = {"framework": framework, "precision": "bf16", "method": "lora", "lora_targets": ["q_proj"]}
+        held[framework] = estimate({"model": name, "task": "train", "train": train}).quantities["params"].expected
+    assert held["transformers"] == model.num_parameters
+    assert held["megatron"] == model.num_parameters - model.parts["speech"]

@@ -12,17 +12,17 @@ import struct
 import subprocess
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
-from functools import partial
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import vramwise.web
+from by_turns import is_thorough
 from vramwise.cli.main import main
 from vramwise.errors import VramwiseError
 from vramwise.web.api import answer_text
@@ -55,13 +55,19 @@ class Handler(Quiet):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        self._send(answer_text(self.path.rpartition("/")[2], body))
+        self._send(_answered_once(self.path.rpartition("/")[2], body))
 
     def _send(self, text: str) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.end_headers()
         self.wfile.write(text.encode())
+
+
+@cache
+def _answered_once(name: str, body: str) -> str:
+    """What the program answers: the same scenarios are asked about in many tests of the page."""
+    return answer_text(name, body)
 
 
 @pytest.fixture(scope="session")
@@ -104,20 +110,47 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         context.close()
 
 
+class Tab:
+    """A page that notes where it logged an error, broke its policy or asked a stranger."""
+
+    def __init__(self, chromium: Any) -> None:
+        self.page, self.problems = chromium.new_page(), list[str]()
+        self.page.on("pageerror", lambda problem: self.problems.append(str(problem)))
+        self.page.on("console", lambda said: self.problems.append(said.text) if said.type == "error" else None)
+        self.page.on("request", lambda asked: self.problems.append(asked.url) if _is_foreign(asked.url) else None)
+        self.page.set_default_timeout(120_000)
+
+    def close(self) -> None:
+        if not self.page.url.startswith("about:"):
+            self.page.evaluate("localStorage.clear()")  # what one test chose is not the next one's language
+        self.page.close()
+        assert self.problems == []
+
+
 @pytest.fixture
 def page(chromium: Any) -> Iterator[Any]:
-    """A fresh page; it fails where the page logged an error, broke its policy or asked a stranger."""
-    tab = chromium.new_page()
-    problems: list[str] = []
-    tab.on("pageerror", lambda problem: problems.append(str(problem)))
-    tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
-    tab.on("request", lambda asked: problems.append(asked.url) if _is_foreign(asked.url) else None)
-    tab.set_default_timeout(120_000)
-    yield tab
-    if not tab.url.startswith("about:"):
-        tab.evaluate("localStorage.clear()")  # what one test chose is not the next one's language
+    """A fresh page, which fails the test where it has problems."""
+    tab = Tab(chromium)
+    yield tab.page
     tab.close()
-    assert problems == []
+
+
+@pytest.fixture(scope="session")
+def standing_page(chromium: Any) -> Iterator[Callable[[str], Any]]:
+    """The page of an address, the same one for every test that asks for it: Python takes seconds to start there."""
+    tabs: dict[str, Tab] = {}
+
+    def page_of(address: str) -> Any:
+        if address not in tabs:
+            tabs[address] = Tab(chromium)
+            tabs[address].page.goto(address)
+            tabs[address].page.wait_for_selector(".ready .headline")
+        assert tabs[address].problems == []
+        return tabs[address].page
+
+    yield page_of
+    for tab in tabs.values():
+        tab.close()
 
 
 def _is_foreign(url: str) -> bool:
@@ -152,9 +185,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def of_every_kind() -> list[dict[str, Any]]:
-    """Some of the frozen scenarios, a hundred in a thorough run: of every task, engine and framework in turn, each of
+    """Some of the frozen scenarios: one of every task, engine and framework, a hundred in a thorough run; each of
     another model while there are others."""
-    count = 100 if settings.get_current_profile_name() == "thorough" else 33
+    count = 100 if is_thorough() else 0
     lines = (Path(__file__).parents[1] / "frozen" / "scenarios.jsonl").read_text("utf-8").splitlines()
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for scenario in (json.loads(line)["scenario"] for line in lines):
@@ -162,15 +195,15 @@ def of_every_kind() -> list[dict[str, Any]]:
         kinds.setdefault((scenario["task"], own.get("engine") or own.get("framework") or ""), []).append(scenario)
     chosen: list[dict[str, Any]] = []
     models: set[str] = set()
-    while len(chosen) < count:
+    while len(chosen) < max(count, len(kinds)):
         for left in filter(None, kinds.values()):
             new = next((one for one in left if json.dumps(one["model"]) not in models), left[0])
             left.remove(new)
             models.add(json.dumps(new["model"]))
             chosen.append(new)
-    assert 20 < len(kinds) <= count
-    assert len(models) > 0.6 * count
-    return chosen[:count]
+    assert len(kinds) > 20
+    assert len(models) > 0.6 * len(chosen)
+    return chosen[: max(count, len(kinds))]
 
 
 @pytest.fixture(scope="session")

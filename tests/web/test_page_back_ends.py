@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,7 @@ from given_files import FILES
 VIEWS = ("why", "change", "map", "cards", "compare", "right", "files", "share")
 TUNING = {"model": "qwen2.5-0.5b", "task": "train", "gpu": "rtx-4060", "train": {"method": "lora"}}
 HASH = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora"
-SHOWN = "all => all.map(e => [e.dataset.path, e.dataset.value])"
-PATIENCE_MS = 120_000
+NEED = '.headline [data-path="quantities.total_needed.expected"]'
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +39,12 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(params=["running", "static_address"])
-def base(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
+def page(request: pytest.FixtureRequest, standing_page: Callable[[str], Any]) -> Any:
+    """The page of a back end with the scenario answered that every test here begins with."""
+    found = standing_page(request.getfixturevalue(request.param))
+    found.evaluate("scenario => { location.hash = scenario; }", HASH)
+    need = answer("result", TUNING)["quantities"]["total_needed"]["expected"]
+    found.wait_for_function(f"() => document.querySelector('{NEED}').dataset.value === '{need}'")
     return found
 
 
@@ -49,13 +52,7 @@ def settled(page: Any) -> None:
     page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
 
 
-def test_every_view_is_answered(page: Any, base: str) -> None:
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(base + HASH)
-    page.wait_for_selector(".ready .headline")
-    told = answer("result", TUNING)
-    need = page.get_attribute('.headline [data-path="quantities.total_needed.expected"]', "data-value")
-    assert int(need) == told["quantities"]["total_needed"]["expected"]
+def test_every_view_is_answered(page: Any) -> None:
     for view in VIEWS:
         page.click(f"#tab-{view}")
         settled(page)
@@ -66,10 +63,8 @@ def test_every_view_is_answered(page: Any, base: str) -> None:
         assert page.locator("#view [data-value], #view pre, #view textarea").count() > 0, view
 
 
-def test_every_kind_of_file_is_read(page: Any, base: str, tmp_path: Path, gguf_head: bytes) -> None:
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{base}{HASH}&view=files")
-    page.wait_for_selector(".ready .headline")
+def test_every_kind_of_file_is_read(page: Any, tmp_path: Path, gguf_head: bytes) -> None:
+    page.click("#tab-files")
     settled(page)
     for name, (content, kind) in {**FILES, "tiny.gguf": (lambda: gguf_head + bytes(500_000), "model")}.items():
         (tmp_path / name).write_bytes(content())
@@ -80,7 +75,8 @@ def test_every_kind_of_file_is_read(page: Any, base: str, tmp_path: Path, gguf_h
         assert page.locator(".report [data-value]").count() > 0, name
 
 
-def test_the_page_of_the_api_lists_all_and_asks_for_one(page: Any, running: str) -> None:
+def test_the_page_of_the_api_lists_all_and_asks_for_one(chromium: Any, running: str) -> None:
+    page = chromium.new_page()
     page.goto(f"{running}api/v1/docs")
     page.wait_for_selector("#names section")
     names = page.locator("#names h2").all_inner_texts()
@@ -93,6 +89,7 @@ def test_the_page_of_the_api_lists_all_and_asks_for_one(page: Any, running: str)
     assert status == "200"
     assert text.startswith(json.dumps(answer("result", body))[:19_000])
     assert "micro_batch_size" in page.inner_text("#keys")
+    page.close()
 
 
 DROP = """async ([name, text]) => {
@@ -112,10 +109,8 @@ DROPPED = {
 }
 
 
-def test_what_is_dropped_anywhere_on_the_page_can_be_asked_about(page: Any, base: str) -> None:
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{base}{HASH}&view=why")
-    page.wait_for_selector(".ready .headline")
+def test_what_is_dropped_anywhere_on_the_page_can_be_asked_about(page: Any) -> None:
+    page.click("#tab-why")
     for name, (text, task) in DROPPED.items():
         page.evaluate(DROP, [name, text])
         page.wait_for_selector(".report h3, .report .error")

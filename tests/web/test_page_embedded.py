@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -44,26 +44,28 @@ def test_the_element_works_in_a_page_of_another_place(
     page.wait_for_function("() => document.querySelector('iframe').clientHeight !== 520", timeout=PATIENCE_MS)
 
 
-def test_the_lines_to_embed_are_those_of_the_folder(page: Any, static_address: str, address: str) -> None:
-    page.set_default_timeout(PATIENCE_MS)
+def test_the_lines_to_embed_are_those_of_the_folder(
+    standing_page: Callable[[str], Any], static_address: str, address: str
+) -> None:
     for where, is_local in ((static_address, False), (address, True)):
-        page.goto("about:blank")
-        page.goto(f"{where}#model=llama-3.1-8b&task=serve&gpu=rtx-4090&view=share")
+        page = standing_page(where)
+        page.click("#tab-share")
         page.wait_for_selector('[data-share="element"] pre')
         said = page.inner_text('[data-share="element"] pre')
         assert said.startswith(f'<script defer src="{where}element.js"></script>')
         assert (page.locator(".embeds").count() == 1) is is_local
 
 
-def test_a_database_of_nsight_is_declined_in_one_sentence(page: Any, static_address: str, tmp_path: Path) -> None:
+def test_a_database_of_nsight_is_declined_in_one_sentence(
+    standing_page: Callable[[str], Any], static_address: str, tmp_path: Path
+) -> None:
     path = tmp_path / "run.sqlite"
     database = sqlite3.connect(path)
     database.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, shortName INT)")
     database.commit()
     database.close()
-    page.set_default_timeout(PATIENCE_MS)
-    page.goto(f"{static_address}#model=llama-3.1-8b&task=serve&gpu=rtx-4090&view=files")
-    page.wait_for_selector(".ready .headline")
+    page = standing_page(static_address)
+    page.click("#tab-files")
     page.wait_for_selector("#file", state="attached")
     page.set_input_files("#file", path)
     page.wait_for_selector(".report .error")

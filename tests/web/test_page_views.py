@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from by_turns import is_thorough
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
 LLAMA_CPP = importlib.import_module("sample_logs").LLAMA_CPP
@@ -163,10 +165,11 @@ def test_an_embedded_page_shows_the_answer_alone(page, address):
     assert page.is_visible(".bar")
 
 
-@pytest.mark.parametrize(
-    ("scheme", "language", "width"),
-    [("light", "en", 1280), ("dark", "zh", 1280), ("light", "zh", 375), ("dark", "en", 375)],
-)
+WAYS = [("light", "en", 1280), ("dark", "zh", 375), ("dark", "zh", 1280), ("light", "zh", 375), ("dark", "en", 375)]
+"""Both grounds, languages and widths in the first two; the others in a thorough run."""
+
+
+@pytest.mark.parametrize(("scheme", "language", "width"), WAYS if is_thorough() else WAYS[:2])
 def test_everybody_can_use_every_view(page, address, axe, scheme, language, width):
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 812})

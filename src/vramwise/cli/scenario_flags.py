@@ -16,11 +16,12 @@ from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.cards import card_here
+from vramwise.scenario.containers import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.help import described, group_of
 from vramwise.scenario.names import TASKS
 from vramwise.scenario.nested import called, flat
-from vramwise.scenario.values import AllOrSeveral, Kind, ModelReference, Several, Switch, Table, Text, Whole
+from vramwise.scenario.values import Kind, Switch, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind[object]] = {
     "model_type": Text(help="its transformers model type (default: llama)"),

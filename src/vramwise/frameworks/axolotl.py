@@ -6,8 +6,11 @@ from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Quantizing, Sharding
 from vramwise.frameworks.transformers import BITSANDBYTES, waits_for_the_last
+from vramwise.frameworks.versions import month_named, reaches, stated
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+
+OWN_FSDP_2_SINCE = (2025, 7)
 
 
 def _asks_for_reentry(train: TrainSettings) -> bool:
@@ -34,6 +37,12 @@ def _notes(train: TrainSettings) -> tuple[str, ...]:
 def _warms_up(train: TrainSettings) -> bool:
     """axolotl 0.19 monkeypatch/moe_quant.py patch_moe_quantization_on_load: no caching_allocator_warmup."""
     return not train.quantize_experts
+
+
+def _loads_whole(train: TrainSettings) -> bool:
+    """Since pull request 2760 of July 2025 (0.12): loaders/model.py gives each rank's own GPU as device_map."""
+    month = month_named(train)
+    return month >= OWN_FSDP_2_SINCE if month else reaches(stated(train, "axolotl"), (0, 12))
 
 
 DEFAULTS = (
@@ -75,7 +84,8 @@ RECORD = Framework(
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
-    quantizing=Quantizing(experts_in=BITSANDBYTES),  # examples: quantize_moe_experts in all of them
+    # examples: quantize_moe_experts in all of them
+    quantizing=Quantizing(experts_in=BITSANDBYTES, loads_whole=_loads_whole),
     # 0.19 asks for peft 0.20.0; loaders/adapter.py find_all_linear_names, _patch_peft_param_wrapper_dropout
     peft=Peft(version=(0, 20), names_linear_layers=True, ignores_dropout=True),
     sharding=Sharding(takes_zero=True, ring="uncounted"),

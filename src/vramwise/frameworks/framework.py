@@ -136,10 +136,12 @@ class Quantizing:
     """Backward dequantizes such experts again; else autograd keeps forward's copy."""
     head: bool = False
     """The output layer is quantized with the other linear layers."""
-    loads_whole: bool = False
+    loads_whole: Rule = never
     """Every GPU has the whole quantized model before FSDP cuts it, unless told otherwise."""
     keeps_originals: bool = True
     """A weight that trains beside adapters is a copy and the frozen one stays: peft's `modules_to_save`."""
+    copies: Literal["as they are", "fp32 under autocast", "without fp16"] = "as they are"
+    """In which dtype weights train whole beside adapters: in theirs, in fp32 where it is fp16 or autocast runs."""
 
 
 @record(kw_only=True)
@@ -163,7 +165,7 @@ class Sharding:
     leaves_weights_whole: bool = False
     """FSDP's shard-grad-op cuts gradients and states alone; else weights too, which stay gathered from their forward to
     their backward pass, as torch's SHARD_GRAD_OP has it (torch 2.13 distributed/fsdp/api.py ShardingStrategy)."""
-    last_unit_stays: bool = False
+    last_unit_stays: Rule = never
     """FSDP 2 does not free the last unit (the output layer's, else the last layer's) after forward."""
     loss_after_root: bool = False
     """The loss is worked out when the root unit's forward is over."""
@@ -171,8 +173,8 @@ class Sharding:
     """Tensor parallelism splits norms and residuals along the sequence unasked."""
     regathers_sequences: bool = False
     """Under sequence parallelism backward gathers a product's input again and does not keep it whole."""
-    cuts_towers: bool = False
-    """Tensor parallelism cuts what is not text, too."""
+    whole_towers: bool = False
+    """What is not text is whole on every rank of tensor parallelism, whatever plan transformers' class has for it."""
     context_parallel_kind: Literal["ring", "ulysses"] = "ring"
     """How context parallelism shares attention where nobody says so."""
     ring: Literal["torch", "transformer-engine", "uncounted"] = "torch"
@@ -241,6 +243,8 @@ class Framework:
     """Its operations are those that are described, one by one; else its own kernels may keep less or more."""
     warms_up: Rule = always
     """Where its classes are transformers', from_pretrained warms torch's allocator up before it loads a model."""
+    makes_speech: bool = True
+    """What speaks is part of a model that also speaks, and not left out where the model is made."""
     own_layers: str = ""
     """The record in vramwise.kernels that describes its layers, for the types that it has classes for."""
     own_layers_version: Callable[[TrainSettings], tuple[int, ...]] = no_version

@@ -13,8 +13,18 @@ from vramwise.frameworks.defaults import (
     ZEROED_BEFORE_TORCH_2,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
-from vramwise.frameworks.transformers import waits_for_the_last
+from vramwise.frameworks.framework import (
+    Casts,
+    Command,
+    Framework,
+    GradientRules,
+    Loss,
+    Peft,
+    Quantizing,
+    Sharding,
+    always,
+)
+from vramwise.frameworks.transformers import has_outer_units, waits_for_the_last
 
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
@@ -55,6 +65,7 @@ RECORD = Framework(
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    quantizing=Quantizing(copies="fp32 under autocast"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py
-    sharding=Sharding(takes_zero=True),
+    sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),
 )

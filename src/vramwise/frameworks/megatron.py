@@ -63,6 +63,7 @@ RECORD = Framework(
     attention=_attention,
     attention_note=_attention_note,
     notes=_notes,
+    makes_speech=False,  # the thinker alone: mcore-bridge 1.6.5 mm_gpts/qwen.py, Megatron-Bridge models/qwen_omni
     kernels=("megatron", "transformer-engine"),
     fuses_norms=True,  # core 0.16 models/gpt/gpt_layer_specs.py
     gradients=GradientRules(main_buffer=True),
@@ -79,7 +80,10 @@ RECORD = Framework(
     sharding=Sharding(
         ring="transformer-engine",  # --cp-comm-type p2p
         regathers_sequences=True,
-        cuts_towers=True,
+        # mcore-bridge 1.6.5 model/mm_gpts/utils.py HuggingFaceVit; Megatron-Bridge 067f987d: the towers of eleven are
+        # transformers' classes (utils/common_utils.py hook_hf_module_setattr_for_tp_grad_sync), those of others
+        # (Qwen3-VL) are cut, which is not told apart
+        whole_towers=True,
         even_chunks=True,
         leaves_weights_whole=True,  # core 0.16 distributed/fsdp: data_parallel_sharding_strategy optim_grads
         cuts=("tensor", "pipeline", "context", "expert"),
@@ -87,5 +91,4 @@ RECORD = Framework(
         offloads=False,
     ),
     reserved_ratio="megatron",
-    replayed=False,
 )

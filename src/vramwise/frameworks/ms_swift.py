@@ -15,7 +15,7 @@ from vramwise.frameworks.defaults import (
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Sharding, always
-from vramwise.frameworks.transformers import waits_for_the_last
+from vramwise.frameworks.transformers import has_outer_units, waits_for_the_last
 
 DEFAULTS = (
     Default("zero checkpoint=fp16|fp32", "precision", "fp16-master",
@@ -59,5 +59,11 @@ RECORD = Framework(
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
     # 4.6 trainers/sequence_parallel: ulysses, and a ring where ranks are more than heads
-    sharding=Sharding(takes_zero=True, context_parallel_kind="ulysses", ring="uncounted"),
+    sharding=Sharding(
+        takes_zero=True,
+        outer_units=has_outer_units,
+        last_unit_stays=has_outer_units,
+        context_parallel_kind="ulysses",
+        ring="uncounted",
+    ),
 )

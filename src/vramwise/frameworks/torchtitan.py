@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding, always
 from vramwise.frameworks.versions import month_named, stated
 from vramwise.scenario import TrainSettings
 
@@ -106,7 +106,7 @@ RECORD = Framework(
     selects_exchanges=_selects_exchanges,
     sharding=Sharding(
         outer_units=_has_outer_units,
-        last_unit_stays=True,  # parallelize.py: reshard_after_forward, but for the last
+        last_unit_stays=always,  # parallelize.py: reshard_after_forward, but for the last
         loss_after_root=True,
         sequence_with_tensors=True,
         cuts=("tensor", "pipeline", "context", "expert"),

@@ -54,5 +54,6 @@ RECORD = Framework(
     loss=Loss(compiled_chunks=True),  # 0.6.1 training/_compile.py compile_loss
     quantizing=Quantizing(keeps_originals=False),  # adapters of its own (modules/peft)
     peft=None,
-    sharding=Sharding(outer_units=always),  # 0.6.1 recipes/configs: custom_sharded_layers
+    # 0.6.1 recipes/configs: custom_sharded_layers; recipes/full_finetune_distributed.py _loss_step: logits, then loss
+    sharding=Sharding(outer_units=always, loss_after_root=True),
 )

@@ -17,12 +17,13 @@ from vramwise.frameworks.defaults import (
     ZEROED_BEFORE_TORCH_2,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding, always
 from vramwise.frameworks.versions import followed, library_version
 from vramwise.scenario import TrainSettings
 
 BITSANDBYTES = ("nf4", "fp4", "int8")
 ACCELERATE_WAITS_SINCE = (1, 11)
+OUTER_UNITS_SINCE = (1, 14)
 
 
 def waits_for_the_last(train: TrainSettings) -> bool:
@@ -36,6 +37,14 @@ def waits_for_the_last(train: TrainSettings) -> bool:
     if train.fsdp_version == 1:
         return True
     return (followed(train, "accelerate") or ACCELERATE_WAITS_SINCE) >= ACCELERATE_WAITS_SINCE
+
+
+def has_outer_units(train: TrainSettings) -> bool:
+    """Whether accelerate makes FSDP 2's units of the embedding and of the output layer, which stays whole: since 1.14.
+
+    accelerate 1.14 and 1.15 utils/fsdp_utils.py fsdp2_prepare_model; 1.13 left both in the root unit.
+    """
+    return train.fsdp_version == 2 and (followed(train, "accelerate") or OUTER_UNITS_SINCE) >= OUTER_UNITS_SINCE
 
 
 def _as_run(train: TrainSettings) -> str:
@@ -96,7 +105,7 @@ RECORD = Framework(
     casts=Casts(autocast="quantized"),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     # transformers 5.23 distributed/fsdp.py is_fsdp_enabled; accelerate's cpu_ram_efficient_loading avoids it.
-    quantizing=Quantizing(loads_whole=True),
-    sharding=Sharding(takes_zero=True),
+    quantizing=Quantizing(loads_whole=always),
+    sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),
     measured=True,
 )

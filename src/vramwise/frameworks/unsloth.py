@@ -96,7 +96,8 @@ RECORD = Framework(
     loss=Loss(chunks="tiles", fused_linear_is_own=True, logits_below=_logits_below),
     # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as
     # linear layers (gpt_oss.py GptOssExpertsBnb4bit).
-    quantizing=Quantizing(experts_in=("nf4", "fp4"), experts_again=True),
+    # 2026.10 models/llama.py: the frozen module leaves the GPU, and "Tesla T4 must use float32 and not float16"
+    quantizing=Quantizing(experts_in=("nf4", "fp4"), experts_again=True, keeps_originals=False, copies="without fp16"),
     peft=None,  # models/llama.py get_peft_model has targets of its own
     sharding=Sharding(shares="nothing"),
 )

@@ -9,7 +9,8 @@ Megatron core 0.16.1, but for the rotation (TransformerEngine 2.8 pytorch/attent
                   takes keys and values of different widths                      transformer/multi_latent_attention.py
     routers       their products keep the hidden states as they are, also where they compute in fp32
                                                               transformer/moe/moe_utils.py RouterGatingLinearFunction
-    experts       permuted tokens are exchanged before the first product; a token's weight multiplies inside the
+    experts       permuted tokens are exchanged and sorted by expert before the first product, and what comes out the
+                  other way round; each expert has adapters of its own; a token's weight multiplies inside the
                   activation, so that nothing keeps what the experts put out (moe/experts.py TEGroupedMLP,
                   `permuted_probs`; core before 0.13 multiplied the outputs); outputs are exchanged and added up by one
                   kernel in 16 bits (moe/token_dispatcher.py, `unpermute`)
@@ -29,11 +30,11 @@ from dataclasses import replace
 
 from vramwise.kernels.fused import GATES, ONE_KERNEL, ROTATIONS, rotated, with_joined_gates
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Block, Operation, Value
+from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations import experts as transformers_experts
 from vramwise.models.operations.activations import ExpertGate, GatedActivation, apply_activation, gated_activation
-from vramwise.models.operations.adapters import parameters_when_read
+from vramwise.models.operations.adapters import low_rank_pair
 from vramwise.models.operations.attention import Attention, Rotary, attention_dropout, padded, repeat_kv, tables_of
 from vramwise.models.operations.attention import attention as transformers_attention
 from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
@@ -187,24 +188,60 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     if op.style or run.execution.expert_modules:
         return transformers_experts.experts(run, op, x, weights, *indices)
     tape = run.tape
-    gate_up, down, *biases = parameters_when_read(run, op)
+    gate_up, down, *biases = op.parameters
     hidden = tape.reshape(x, -1, x.shape[-1])
     numbers, order, offsets = tape.sorted_by_expert(tape.reshape(indices[0], -1), op.num_experts)
     picked = tape.index_rows(hidden, tape.indices_from("floor_divide", order))
-    dispatched = _exchanged(run, picked)
+    received = _exchanged(run, op, picked)
+    dispatched = _sorted(run, op, received)
     tape.index_rows(tape.reshape(weights, -1), order)
-    up_bias, down_bias = (tape.index_rows(bias(), numbers) for bias in biases) if biases else (None, None)
-    h = grouped_linear(run, op, dispatched, gate_up(), offsets, up_bias)
+    up_bias, down_bias = (tape.index_rows(run.parameter(b), numbers) for b in biases) if biases else (None, None)
+    h = _product(run, op, dispatched, gate_up, offsets, up_bias)
     h = transformers_experts.GATES[op.gating](run, op, h)
-    back = _exchanged(run, grouped_linear(run, op, h, down(), offsets, down_bias))
+    back = _exchanged(run, op, _sorted(run, op, _product(run, op, h, down, offsets, down_bias)))
     total = tape.like(hidden, requires_grad=back.requires_grad, op="unpermute")
     tape.record("unpermute", [back], [total])
+    tape.record("locals", [picked, received], [])  # `hidden_states`, `dispatched_input` of moe_layer.py custom_forward
     return tape.view(total, *x.shape)
 
 
-def _exchanged(run: Lowering, x: Tensor) -> Tensor:
-    out = run.tape.like(x, requires_grad=x.requires_grad, op="all_to_all")
-    run.tape.record("all_to_all", [x], [out])
+def _product(
+    run: Lowering, op: ExpertMlps, x: Tensor, weight: Parameter, offsets: Tensor, bias: Tensor | None
+) -> Tensor:
+    """A grouped product of a rank's experts, with grouped products of their adapters beside it.
+
+    mcore-bridge 1.6.5 tuners/lora.py LoraParallelLinear: each expert has an A and a B, whose input went through
+    dropout; the sum is a new tensor.
+    """
+    tape, lora = run.tape, run.execution.lora
+    result = grouped_linear(run, op, x, run.parameter(weight), offsets, bias)
+    if lora is None or not lora.wraps(weight):
+        return result
+    a, b = low_rank_pair(run, op, weight)
+    count = weight.shape[0]
+    first = tape.reshape(a, count, -1, a.shape[-1])
+    second = tape.permute(tape.reshape(b, b.shape[0], count, -1), 1, 0, 2)
+    low = tape.grouped_mm(tape.dropout(tape.to(x, lora.dtype), lora.dropout), tape.transpose(first, 1, 2), offsets)
+    delta = tape.scale(tape.grouped_mm(low, tape.transpose(second, 1, 2), offsets))
+    return tape.to(tape.add(result, delta), result.dtype)
+
+
+def _exchanged(run: Lowering, op: ExpertMlps, x: Tensor) -> Tensor:
+    """Rows that ranks of other experts sent (or sent back); one rank that has all experts sends none."""
+    return _copied(run, x, "all_to_all") if op.parameters[0].shape[0] < op.num_experts else x
+
+
+def _sorted(run: Lowering, op: ExpertMlps, x: Tensor) -> Tensor:
+    """Rows by expert, not by the rank that they came from: a copy, unless a rank has one expert alone.
+
+    (moe/token_dispatcher.py `dispatch_postprocess`, `combine_preprocess`: `sort_chunks_by_idxs`.)
+    """
+    return _copied(run, x, "sort_chunks") if op.parameters[0].shape[0] > 1 else x
+
+
+def _copied(run: Lowering, x: Tensor, op: str) -> Tensor:
+    out = run.tape.like(x, requires_grad=x.requires_grad, op=op)
+    run.tape.record(op, [x], [out])
     return out
 
 

@@ -27,7 +27,8 @@ class Parameter:
 
     `name` is the name in transformers, `shape` the tensor's own shape; `shard` says how tensor or expert
     parallelism cuts it; `is_linear` marks the weights of linear layers, which 8- and 4-bit quantizers replace;
-    `tied_to` names the parameter whose storage this one shares; `frozen`: its class never trains it.
+    `tied_to` names the parameter whose storage this one shares; `original`: the one whose storage it shared before a
+    copy of either trained beside adapters; `frozen`: its class never trains it.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Parameter:
     layer: int | None = None
     tied_to: str | None = None
     frozen: bool = False
+    original: str | None = None
 
     @property
     def numel(self) -> int:

@@ -84,6 +84,7 @@ class Execution:
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
     compute; they answer in their input's. `narrow_parts`: other parts whose parameters are of that dtype.
+    `copied_dtype`: of base weights that train beside adapters, where it is not that of the others.
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
     `flash_repeats_heads`: keys and values are copied to all heads before flash attention.
@@ -109,6 +110,7 @@ class Execution:
     fewest_routed: bool = False
     quantized_compute: str | None = None
     narrow_parts: frozenset[str] = frozenset()
+    copied_dtype: str | None = None
     expert_modules: bool = False
     flash_repeats_heads: bool = False
     inputs_require_grad: bool = False
@@ -131,6 +133,8 @@ class Execution:
 
     def dtype_of(self, parameter: Parameter) -> str:
         """The dtype of a parameter, of a quantized one that of its copy in products."""
+        if self.copied_dtype is not None and self.trains(parameter.name):
+            return self.copied_dtype
         is_narrow = self.quantizes(parameter) or parameter.part in self.narrow_parts
         return self.quantized_compute or self.param_dtype if is_narrow else self.param_dtype
 

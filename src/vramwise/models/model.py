@@ -67,8 +67,8 @@ class Model:
 
     @cached_property
     def num_parameters(self) -> int:
-        """Number of parameters, tied weights once."""
-        return sum(parameter.numel for parameter in self.parameters)
+        """Number of parameters, tied weights once, copies of them not at all."""
+        return sum(parameter.numel for parameter in self.parameters if parameter.original is None)
 
     @cached_property
     def num_active_parameters(self) -> int:

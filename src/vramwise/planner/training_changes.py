@@ -11,6 +11,7 @@ from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, runs
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
 _OUTSIDE = frozenset({"library workspace", "CUDA context", "NCCL", "rollout engine"})
+_WHOLE = frozenset({"whole weights"})
 _SHARED = _STATES | {"optimizer temporaries"}
 _FLOW = frozenset({"activations", "logits and loss"})
 _CHECKPOINTED: dict[str, object] = {"checkpointing": "full", "recompute": ()}
@@ -201,6 +202,9 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
             cost = "weights are gathered later, and again"
             yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)
         return
+    if most := _touched(asked, _WHOLE):
+        cost = "none: accelerate's fsdp_cpu_ram_efficient_loading"
+        yield Change("cpu_ram_efficient_loading", {"cpu_ram_efficient_loading": True}, cost, Cost.NOTHING, most)
     if _is_sharded(asked) or not _divides_layers(asked):
         return
     shards = _sharding(asked)

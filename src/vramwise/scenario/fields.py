@@ -11,9 +11,10 @@ from dataclasses import field
 from typing import TypedDict, TypeVar, Unpack, overload
 
 from vramwise.scenario import names
+from vramwise.scenario.containers import Several
 from vramwise.scenario.owners import Owner, Owners
 from vramwise.scenario.settings import INSIDE, KIND, OWNER, UNCOUNTED
-from vramwise.scenario.values import Kind, Several, Size, Switch, Text, Whole, choice_kind, optional_choice_kind
+from vramwise.scenario.values import Kind, Size, Switch, Text, Whole, choice_kind, optional_choice_kind
 
 V = TypeVar("V")
 D = TypeVar("D")

@@ -7,21 +7,11 @@ from collections.abc import Mapping
 from vramwise.engines import added_engines, engine_named
 from vramwise.records import record
 from vramwise.scenario import names
+from vramwise.scenario.containers import AllOrSeveral, Several, Table
 from vramwise.scenario.fields import choice, key, maybe, size, switch, text, texts, whole
 from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, MLX, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
 from vramwise.scenario.settings import Settings, ownership_of
-from vramwise.scenario.values import (
-    AllOrSeveral,
-    Fraction,
-    Kind,
-    Number,
-    Several,
-    Share,
-    Table,
-    Text,
-    Whole,
-    choice_kind,
-)
+from vramwise.scenario.values import Fraction, Kind, Number, Share, Text, Whole, choice_kind
 
 SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS, MLX
 LLAMA_CPPS = LLAMA_CPP, OLLAMA  # ollama runs llama.cpp
@@ -33,6 +23,12 @@ _SPECULATIVE: dict[str, Kind[str | int]] = {
     "model": Text(help="the draft model"),
     "gguf_quant": choice_kind("quantization of the draft's file", names.GGUF_QUANTS, names.GGUF_QUANT_SPELLINGS),
     "n_gpu_layers": Whole(help="layers of the draft on the GPU", minimum=0),
+    "cache_type_k": choice_kind(
+        "type of the draft's K cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    ),
+    "cache_type_v": choice_kind(
+        "type of the draft's V cache", names.LLAMA_CPP_CACHE_TYPES, names.LLAMA_CPP_CACHE_SPELLINGS
+    ),
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from vramwise.records import record
 from vramwise.scenario import names
+from vramwise.scenario.containers import AllOrSeveral, Several, Table
 from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
 from vramwise.scenario.owners import (
     COMPILE,
@@ -26,7 +27,7 @@ from vramwise.scenario.owners import (
     ZERO_3,
 )
 from vramwise.scenario.settings import Settings
-from vramwise.scenario.values import AllOrSeveral, Fraction, Several, Share, Table, Text, Whole, choice_kind
+from vramwise.scenario.values import Fraction, Share, Text, Whole, choice_kind
 
 _SAMPLE_LENGTHS = {
     "fixed": Whole(help="every sample"), "mean": Whole(help="a sample on average"),
@@ -176,6 +177,9 @@ class TrainSettings(Settings):
         "the optimizer works on narrow states and gradients", owner=MEGATRON
     )
     offload_optimizer: str = choice("where optimizer states live", names.OFFLOAD, inside="offload.optimizer")
+    offload_optimizer_fraction: float = key(
+        Fraction(help="share of the values that the offloaded optimizer steps on the host"), 1.0, owner=MEGATRON
+    )
     offload_params: str = choice("where weights live", names.OFFLOAD, inside="offload.params")
     offload_activations: str = choice("where saved activations live", names.OFFLOAD, inside="offload.activations")
     offload_pin_memory: bool | None = switch("host memory is page-locked", owner=ZERO)

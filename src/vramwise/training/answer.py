@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -21,9 +21,9 @@ from vramwise.training.exchange.communication import awaited, buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.job import Job, job_of, moments_at
-from vramwise.training.kinds import Kinds, kinds_of_estimate
+from vramwise.training.kept_memory import Counted, KeptMemory, least_of
+from vramwise.training.kinds import kinds_of_estimate
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
@@ -32,12 +32,12 @@ from vramwise.training.recipe.lengths import usual_length
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
 from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
-from vramwise.training.reserved_memory.loading import Card, most_reserved_by_loading, warm_up_bytes
+from vramwise.training.reserved_memory.loading import Card, warm_up_bytes
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import other_models
 from vramwise.training.step.blocks import overload_bytes
-from vramwise.training.step.moments import Moment
+from vramwise.training.step.moments import BEFORE_STEPS, Moment
 from vramwise.training.tree import activations_node, phase, state_nodes
 from vramwise.training.zero3.coordinator import NO_LAG, Lag
 
@@ -108,7 +108,7 @@ def estimate_training(
         verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
     fits = verdict is not None and verdict.headroom_bytes >= 0
-    answered = _Late(job, rank, moments, outside, generating, room, fits, warm_up)
+    answered = KeptMemory(job, rank, moments, outside, generating, room, fits, warm_up)
     late = _speed(job)
     if room is not None and limits:
         late = _limits(job, room, outside, workspace, generating, warm_up, replays=play is not None) | late
@@ -141,7 +141,7 @@ def _as_told(job: Job) -> ResolvedTrain:
 
 def _bytes_of(moments: list[Moment], workspace: Node, outside: list[Node]) -> int:
     """Bytes of a rank at its largest moment, with all that its process has."""
-    most = max(m.total + (0 if m.name == "load" else workspace.bytes) for m in moments)
+    most = max(m.total + (0 if m.name in BEFORE_STEPS else workspace.bytes) for m in moments)
     return most + sum(node.bytes for node in outside)
 
 
@@ -171,25 +171,9 @@ def _phases(
     if kept := end.of(Component.ACTIVATIONS):
         shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, job.step_axes, kind)
     return tuple(
-        phase(moment, shared, kind, axes, (() if moment.name == "load" else (workspace,)) + outside)
+        phase(moment, shared, kind, axes, (() if moment.name in BEFORE_STEPS else (workspace,)) + outside)
         for moment in moments
     )
-
-
-@record
-class Counted:
-    """Every counter but those that hang on reserved memory, and what those are made of.
-
-    `open_allocated` and `by_ratio`: allocated memory, and reserved memory by a calibrated ratio, whose ends are what
-    the scenario leaves open and no more; `kinds`: how such estimates are told apart in the table of intervals;
-    `certain`: what no counter lies below.
-    """
-
-    open_allocated: Quantity
-    by_ratio: Quantity
-    kinds: Kinds
-    certain: int
-    quantities: dict[str, Quantity]
 
 
 def first_quantities(
@@ -211,9 +195,9 @@ def first_quantities(
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
     active = _active(job, rank, moments, bare, awaited(exchanged, job.train))
     process = counters.kept_with_errors(
-        "process by ratio", counters.plus(by_ratio, *outside), kinds.kept, certain + _least(outside)
+        "process by ratio", counters.plus(by_ratio, *outside), kinds.kept, certain + least_of(outside)
     )
-    needed = counters.no_less(counters.plus(allocated, *outside), certain + _least(outside))
+    needed = counters.no_less(counters.plus(allocated, *outside), certain + least_of(outside))
     if frozen_units_keep_inputs(job.train):  # they lie between a layer's temporaries, whose room is never whole again
         needed = process
     return Counted(bare, by_ratio, kinds, certain, {
@@ -309,88 +293,6 @@ def at_usual_length(job: Job) -> Job:
         return job
     usual = usual_length(train.sequence_length, train.sample_lengths, train.micro_batch_size)
     return replace(job, train=train.replace(sequence_length=usual))
-
-
-@record
-class _Late:
-    """What hangs on reserved memory. `room`: bytes of the card for torch, within which a run that `fits` keeps.
-    `warm_up`: bytes of the block that is allocated before the weights."""
-
-    job: Job
-    rank: Placement
-    moments: list[Moment]
-    outside: list[Node]
-    generating: Phase | None
-    room: int | None
-    fits: bool
-    warm_up: int
-
-    def quantities(
-        self, counted: Counted, play: reserved.Play | None, limits: Mapping[str, Callable[[], Quantity]]
-    ) -> Mapping[str, Quantity]:  # fmt: skip
-        """All quantities in order; `limits`, and those that a replay decides, are worked out when they are read."""
-        ready = counted.quantities
-        allocated = ready["peak_allocated"]
-        slack = None if play is None else reserved.slack_of(play, self.job.gpu)
-        learned_here = slack is not None and slack.low < slack.high
-        kind = counted.kinds.kept
-
-        @cache
-        def kept() -> Quantity:
-            room = self.room if self.fits else None
-            structure = self.job.structure
-            loaded = most_reserved_by_loading(self.job.model, structure, self.rank, self.warm_up, room)
-            return Quantity(*(max(end, loaded) for end in _ends(of_steps(room))))
-
-        def of_steps(room: int | None) -> Quantity:
-            if play is None or slack is None:
-                return counted.by_ratio
-            found, own = reserved.played(play, room), allocated if learned_here else counted.open_allocated
-            return reserved.replayed_reserved(own, self.moments, self.job.train, found, room, play, slack)
-
-        @cache
-        def reserved_bytes() -> Quantity:
-            return self._kept(
-                counters.kept_with_errors("peak_reserved", kept(), kind, counted.certain, is_learned=learned_here),
-                allocated,
-            )
-
-        late: dict[str, Callable[[], Quantity]] = {
-            "peak_reserved": reserved_bytes,
-            "nvidia_smi": lambda: self._process(kept(), kind, reserved_bytes(), counted.certain, learned_here),
-            **limits,
-        }  # fmt: skip
-        first = {name: ready[name] for name in ("params", "weights")}
-        held = first | {name: self._kept(ready[name], allocated) for name in ("peak_allocated", "peak_active")}
-        last = {name: quantity for name, quantity in ready.items() if name == "oom"}
-        others = {name: quantity for name, quantity in ready.items() if name not in held and name not in last}
-        names = (*held, "peak_reserved", "nvidia_smi", *others, *limits, *last)
-        return LazyQuantities(names, held | others | last, late)
-
-    def _kept(self, kept: Quantity, allocated: Quantity) -> Quantity:
-        """A counter of torch's: no end is below that of what is allocated, and a run that fits keeps to the room."""
-        kept = Quantity(*map(max, _ends(kept), _ends(allocated)))
-        return kept if self.room is None or not self.fits else counters.at_most(kept, self.room)
-
-    def _process(self, kept: Quantity, kind: str, reserved_bytes: Quantity, certain: int, is_learned: bool) -> Quantity:
-        least = certain + _least(self.outside)
-        process = counters.kept_with_errors(
-            "nvidia_smi", counters.plus(kept, *self.outside), kind, least, is_learned=is_learned
-        )
-        process = Quantity(*map(max, _ends(process), _ends(reserved_bytes)))
-        process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
-        if self.room is not None and self.fits:
-            process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
-        return other_models.at_least(process, self.generating)
-
-
-def _least(outside: Sequence[Node]) -> int:
-    """The least that lies outside torch's pool."""
-    return sum(int(node.low) for node in outside)
-
-
-def _ends(quantity: Quantity) -> tuple[float, float, float]:
-    return quantity.low, quantity.expected, quantity.high
 
 
 def _with_shorter_completions(job: Job, rank: Placement) -> int:

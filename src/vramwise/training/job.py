@@ -16,12 +16,13 @@ from vramwise.training.recipe.adapters import check_trainable
 from vramwise.training.recipe.attention import check_padding, rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.heads import untied, with_head
-from vramwise.training.recipe.images import check_described, check_images, with_whole_towers
+from vramwise.training.recipe.images import check_described, check_images, with_whole_towers, without_speech
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
     resolved,
     structural,
 )
+from vramwise.training.recipe.trained_copies import with_own_copies
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.moments import Moment, step_moments
@@ -101,7 +102,7 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
     check_images(train, model)
     check_padding(train)
     check_trainable(model, train.trainable)
-    model = with_whole_towers(train, model)
+    model = with_own_copies(without_speech(train, with_whole_towers(train, model)), train)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 
 

@@ -19,6 +19,7 @@ from vramwise.training.answer import first_quantities, fullest_rank
 from vramwise.training.job import Job, job_of
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
+from vramwise.training.step.moments import BEFORE_STEPS
 
 ALLOCATED, NEEDED, HIGH, PHASE = range(4)
 _FEW_STAGES = 4
@@ -87,7 +88,7 @@ def _needs(
     """ALLOCATED, NEEDED, HIGH and PHASE at the job's sizes; `names` gets that of the moment."""
     full = fullest_rank(job, card_bytes, ranks)
     beside = full.workspace.bytes
-    peak = max(full.moments, key=lambda moment: moment.total + (0 if moment.name == "load" else beside))
+    peak = max(full.moments, key=lambda moment: moment.total + (0 if moment.name in BEFORE_STEPS else beside))
     if peak.name not in names:
         names.append(peak.name)
     phase = names.index(peak.name)

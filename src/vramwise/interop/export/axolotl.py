@@ -117,6 +117,6 @@ def _sharding(asked: Asked) -> dict[str, object]:
         config["reshard_after_forward"] = kind != "shard-grad-op"
     else:
         config["sharding_strategy"] = _FSDP[kind]
-    if settings.get("cpu_ram_efficient_loading"):
-        config["cpu_ram_efficient_loading"] = True
+    if settings.get("cpu_ram_efficient_loading") is not None:
+        config["cpu_ram_efficient_loading"] = settings["cpu_ram_efficient_loading"]
     return {"fsdp_version": settings.get("fsdp_version"), "fsdp_config": config}

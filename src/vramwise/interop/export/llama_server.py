@@ -56,12 +56,18 @@ def _model(model: str, kind: object, unsaid: list[str]) -> list[str]:
 
 def _draft(drafts: Mapping[str, object], unsaid: list[str]) -> list[str]:
     model = drafts.get("model")
+    caches = [
+        word
+        for key, flag in (("cache_type_k", "--spec-draft-type-k"), ("cache_type_v", "--spec-draft-type-v"))
+        if key in drafts
+        for word in (flag, str(drafts[key]))
+    ]
     if model is None:
-        return []
+        return caches
     words = _model(str(model), drafts.get("gguf_quant"), unsaid)
     flags = {"-m": "--model-draft", "-hf": "--hf-repo-draft"}
     layers = drafts.get("n_gpu_layers")
-    return [flags[words[0]], words[1], *(["--gpu-layers-draft", str(layers)] if layers is not None else [])]
+    return [flags[words[0]], words[1], *(["--gpu-layers-draft", str(layers)] if layers is not None else []), *caches]
 
 
 def _devices(scenario: Scenario, is_split: bool) -> list[str]:

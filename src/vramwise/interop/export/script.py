@@ -78,9 +78,10 @@ def _fsdp(settings: Mapping[str, object]) -> dict[str, object]:
     found: dict[str, object] = {
         "fsdp_version": version, "fsdp_auto_wrap_policy": wrap_policy(settings),
         "fsdp_offload_params": settings.get("offload_params") == "cpu",
-        "fsdp_cpu_ram_efficient_loading": bool(settings.get("cpu_ram_efficient_loading")),
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
     }  # fmt: skip
+    if settings.get("cpu_ram_efficient_loading") is not None:
+        found["fsdp_cpu_ram_efficient_loading"] = settings["cpu_ram_efficient_loading"]
     if version == 2:
         return {**found, "fsdp_reshard_after_forward": kind != "shard-grad-op"}
     return {**found, "fsdp_sharding_strategy": _FSDP[kind]}

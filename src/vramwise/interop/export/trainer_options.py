@@ -79,8 +79,8 @@ def sharding_options(asked: Asked) -> dict[str, object]:
     config: dict[str, object] = {"version": settings.get("fsdp_version")}
     if settings.get("fsdp_version") == 2:
         config["reshard_after_forward"] = kind != "shard-grad-op"
-    if settings.get("cpu_ram_efficient_loading"):
-        config["cpu_ram_efficient_loading"] = True
+    if settings.get("cpu_ram_efficient_loading") is not None:
+        config["cpu_ram_efficient_loading"] = settings["cpu_ram_efficient_loading"]
     words = _FSDP_WORDS[kind] + (" offload" if settings.get("offload_params") == "cpu" else "")
     return {"fsdp": words, "fsdp_config": config}
 

@@ -27,8 +27,9 @@ from vramwise.interop.files.python_code import (
     tree_of,
 )
 from vramwise.interop.launch import Launch
-from vramwise.interop.launch.adapters import adapter_settings, targets_of
+from vramwise.interop.launch.adapters import adapter_settings, beside_adapters, targets_of
 from vramwise.interop.launch.launchers import Launcher
+from vramwise.interop.launch.model_parts import language_targets
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
@@ -42,6 +43,8 @@ _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "UnslothTrainingA
 _PAIRED = ("dpo", "orpo", "cpo", "simpo")
 _RANK, _LENGTH = 16, 2048
 _TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+_WHOLE = ("embed_tokens", "lm_head")
+"""Targets that unsloth trains whole (2026.10 models/llama.py get_peft_model)."""
 _NOTHING = "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
 _OWN_LOOP = (
     "trains by a loop or a trainer that is not read here: vramwise dry-run -- python FILE runs its first steps "
@@ -52,7 +55,7 @@ _BY_ARGUMENTS = (
     "--model_name_or_path MODEL …"
 )
 _PARSERS = ("TrlParser", "HfArgumentParser", "ArgumentParser")
-_NOT_COUNTED = ("modules_to_save", "target_parameters", "layers_to_transform", "megatron_config")
+_NOT_COUNTED = ("layers_to_transform", "megatron_config")
 
 
 def launch_of_code(given: Given, model: str | None) -> Launch:
@@ -164,20 +167,30 @@ def _unsloths_adapters(
     if str(kept) == "unsloth":
         found["offload_activations"] = "cpu"
     given = peft.get("target_modules")
-    targets, notes = targets_of([str(one) for one in given] if isinstance(given, list) else
-                                ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft
-                                else _TARGETS, model)  # fmt: skip
+    names = _texts(given) if isinstance(given, list) else (
+        ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else _TARGETS)  # fmt: skip
+    if names == ["all-linear"] and peft.get("finetune_vision_layers") is False:
+        names = language_targets(model)
+    modules = [name for name in names if name not in _WHOLE]
+    targets, notes = targets_of(modules, model, _texts(peft.get("target_parameters")))
+    saved = [*_texts(peft.get("modules_to_save")), *(name for name in names if name in _WHOLE)]
+    whole, said = beside_adapters(saved, model)
+    notes += said
     rank = peft.get("r", _RANK)
     found |= {"method": "qlora" if in_4 or in_8 else "lora", "lora_targets": targets,
               "lora_rank": rank if isinstance(rank, int) else _RANK,
-              "lora_dropout": fraction(str(peft.get("lora_dropout", 0)))}  # fmt: skip
+              "lora_dropout": fraction(str(peft.get("lora_dropout", 0))), **whole}  # fmt: skip
     if in_4 or in_8:
         found["quantization"] = "int8" if in_8 else "nf4-dq"
-    frozen = [name for name in ("vision", "language", "attention", "mlp") if peft.get(
+    frozen = [name for name in ("language", "attention", "mlp") if peft.get(
         f"finetune_{name}_{'modules' if name in ('attention', 'mlp') else 'layers'}") is False]  # fmt: skip
     if frozen:
-        notes.append(f"without adapters on {', '.join(frozen)}: all linear layers of the text model are taken")
+        notes.append(f"without adapters on {', '.join(frozen)}: all linear layers are taken")
     return found, notes
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _unsloths_stage(

@@ -59,7 +59,8 @@ def read(start: Start) -> Launch:
 def _adapters(options: Options, files: list[str], model: str) -> tuple[dict[str, object], list[str]]:
     """LoRA of the manifest, or AgileRL's own where the file leaves it out."""
     given = options.several("network.lora_config.target_modules")
-    targets, notes = targets_of([name.removesuffix(".linear") for name in given] or ["all-linear"], model)
+    parameters = options.several("network.lora_config.target_parameters")
+    targets, notes = targets_of([name.removesuffix(".linear") for name in given] or ["all-linear"], model, parameters)
     found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("network.lora_config.lora_r") or _RANK, "lora_targets": targets,
         "lora_dropout": fraction(options.first("network.lora_config.lora_dropout") or _DROPOUT), "lora_dtype": "fp32",

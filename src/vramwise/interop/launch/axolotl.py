@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, accelerated, file_table, launcher_of, torchrun_gpus
+from vramwise.interop.launch.model_parts import full_but
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, is_no, read_fsdp, sharding_of
 from vramwise.interop.launch.trainer_settings import attention_of, optimizer_settings
@@ -174,14 +175,19 @@ def _kernels(options: Options) -> tuple[dict[str, object], list[str]]:
 def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     adapter = options.first("adapter")
     if adapter is None:
-        return {"method": "full"}, []
+        frozen = options.is_on("freeze_mm_modules")
+        return full_but(model, towers=not frozen, joins=not frozen), []
     in_4, in_8 = options.is_on("load_in_4bit"), options.is_on("load_in_8bit")
     linear = options.is_on("lora_target_linear")
-    targets, notes = targets_of(["all-linear"] if linear else options.several("lora_target_modules"), model)
+    modules = ["all-linear"] if linear else options.several("lora_target_modules")
+    targets, notes = targets_of(modules, model, options.several("lora_target_parameters"))
+    whole, said = beside_adapters(options.several("lora_modules_to_save"), model)
     found: dict[str, object] = {
         "method": "qlora" if in_4 or in_8 or adapter == "qlora" else "lora", "lora_targets": targets,
         "lora_rank": options.number("lora_r") or 8, "lora_dropout": fraction(options.first("lora_dropout") or "0"),
+        **whole,
     }  # fmt: skip
+    notes += said
     if adapter not in ("lora", "qlora"):
         notes.append(f"adapter {adapter} is not described: LoRA is taken")
     if found["method"] == "qlora":

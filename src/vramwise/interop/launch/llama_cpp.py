@@ -76,12 +76,16 @@ _DRAFTED = ("--spec-draft-n-max", "--draft-max", "--draft-n", "--draft")
 _DRAFTED_UNASKED = 3  # common/common.h common_params_speculative_draft n_max
 _ADAPTERS = ("--lora", "--lora-scaled")
 _DRAFT_LAYERS = ("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl")
+_DRAFT_CACHES = {
+    "cache_type_k": ("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"),
+    "cache_type_v": ("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"),
+}
 _LAYERS = ("-ngl", "--gpu-layers", "--n-gpu-layers")
 _APART = frozenset((*_MODEL, *_REPOSITORY, *_CONTEXT, *_LAYERS, "-hff", "--hf-file", "-mu", "--model-url", "-ot",
                     "--override-tensor", "-dev", "--device", "-nkvu", "--no-kv-unified", "-no-fa", "--no-fa",
                     "--no-flash-attn", "-no-fmoe", "--no-fmoe", "--kv-offload", "-kvo", "--no-mmproj-offload",
                     "--no-mmproj", "--no-mmproj-auto", *_ADAPTERS, *_DRAFT, *_DRAFT_LAYERS,
-                    *_DRAFTING, *_DRAFTED))  # fmt: skip
+                    *_DRAFTING, *_DRAFTED, *_DRAFT_CACHES["cache_type_k"], *_DRAFT_CACHES["cache_type_v"]))  # fmt: skip
 UNCOUNTED = {
     "--control-vector": "its tensors",
     "-cram": "the prompt cache in host memory",
@@ -245,7 +249,7 @@ def _beside(words: Words, settings: dict[str, object]) -> None:
     if name is None:
         if any(kind.startswith("draft-mtp") for kind in (_last(words, _DRAFTING) or "").split(",")):
             drafted = whole(_last(words, _DRAFTED) or "0") or _DRAFTED_UNASKED
-            settings["speculative"] = {"method": "mtp", "num_tokens": drafted}
+            settings["speculative"] = {"method": "mtp", "num_tokens": drafted, **_caches_of_drafts(words)}
         return
     model, kind = (name, None) if is_there(name) else (
         model_of_file(name) if name.lower().endswith(".gguf") else model_of_repository(name)
@@ -256,7 +260,13 @@ def _beside(words: Words, settings: dict[str, object]) -> None:
     layers = _number_of_layers(_last(words, _DRAFT_LAYERS))
     if layers is not None:
         draft["n_gpu_layers"] = layers
-    settings["speculative"] = draft
+    settings["speculative"] = draft | _caches_of_drafts(words)
+
+
+def _caches_of_drafts(words: Words) -> dict[str, object]:
+    """Types of the drafting context's cache, which that of the model says nothing of."""
+    told = ((key, _last(words, flags)) for key, flags in _DRAFT_CACHES.items())
+    return {key: _mode(kind) for key, kind in told if kind}
 
 
 def _devices(words: Words) -> int | None:

@@ -19,6 +19,7 @@ VARIABLES = {
     "N_CPU_MOE": "--n-cpu-moe", "FIT": "--fit", "MMPROJ": "--mmproj", "MMPROJ_AUTO": "--mmproj-auto",
     "MMPROJ_OFFLOAD": "--mmproj-offload", "SPEC_DRAFT_MODEL": "--model-draft",
     "SPEC_DRAFT_HF_REPO": "--hf-repo-draft", "N_GPU_LAYERS_DRAFT": "--gpu-layers-draft",
+    "SPEC_DRAFT_CACHE_TYPE_K": "--spec-draft-type-k", "SPEC_DRAFT_CACHE_TYPE_V": "--spec-draft-type-v",
 }  # fmt: skip
 _PREFIX = "LLAMA_ARG_"
 _NEGATIVE = frozenset({"KV_UNIFIED", "KV_OFFLOAD", "MMPROJ_AUTO", "MMPROJ_OFFLOAD"})

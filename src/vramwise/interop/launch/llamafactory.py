@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch import llamafactory_v1
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.llamafactory_inference import other_than_training, untrained_note
 from vramwise.interop.launch.model_facts import known_config, last_layers
+from vramwise.interop.launch.model_parts import full_but, language_targets, of_language
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
@@ -88,16 +89,24 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
         raise UsageError("use_kt: KTransformers keeps and runs the experts on the host, which is not described here")
     if method not in _METHODS:
         raise UsageError(f'finetuning_type: expected {", ".join(_METHODS)}, got "{clipped(method)}"')
+    frozen = {part: options.is_on(f"freeze_{part}", default=True) for part in ("vision_tower", "multi_modal_projector")}
     if method == "full":
-        return {"method": "full"}, []
+        text = not options.is_on("freeze_language_model")
+        towers, joins = (not is_frozen for is_frozen in frozen.values())
+        return full_but(model, towers=towers, joins=joins, text=text), []
     if method == "freeze":
         return {"method": "freeze", "trainable": _layers(options, model)}, []
     bits = options.number("quantization_bit")
-    targets, notes = targets_of(options.several("lora_target") or ["all"], model)
+    given = options.several("lora_target") or ["all"]
+    if given == ["all"] and frozen["vision_tower"]:
+        given = language_targets(model)
+    targets, notes = targets_of(given, model)
+    whole, said = beside_adapters(options.several("additional_target"), model)
     found: dict[str, object] = {
         "method": "qlora" if bits else "lora", "lora_rank": options.number("lora_rank") or _RANK,
-        "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets,
+        "lora_dropout": fraction(options.first("lora_dropout") or "0"), "lora_targets": targets, **whole,
     }  # fmt: skip
+    notes += said
     if options.is_on("use_dora"):
         found["dora"] = True
     if bits:
@@ -112,7 +121,10 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
 def _layers(options: Options, model: str) -> list[str]:
     asked = options.first("freeze_trainable_layers") or str(_FROZEN_BUT)
     spread = options.is_on("use_llama_pro")
-    return last_layers(asked, options.several("freeze_trainable_modules"), known_config(model), spread=spread)
+    layers = last_layers(asked, options.several("freeze_trainable_modules"), known_config(model), spread=spread)
+    if options.is_on("freeze_vision_tower", default=True):
+        layers = of_language(layers, model)
+    return [*layers, *options.several("freeze_extra_modules")]
 
 
 def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object], list[str]]:

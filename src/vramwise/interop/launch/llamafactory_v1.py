@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import UsageError, clipped
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table
 from vramwise.interop.launch.model_facts import config_of, last_layers
@@ -92,15 +92,18 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     if name == "freeze":
         asked = options.first("peft_config.freeze_trainable_layers") or "2"
         modules = options.several("peft_config.freeze_trainable_modules")
-        return {"method": "freeze", "trainable": last_layers(asked, modules, config_of(model))}, []
+        layers = last_layers(asked, modules, config_of(model))
+        return {"method": "freeze", "trainable": [*layers, *options.several("peft_config.freeze_extra_modules")]}, []
     if name != "lora":
         raise UsageError(f'peft_config.name: expected lora or freeze, got "{clipped(name)}"')
     quantized = options.first("quant_config.name") == "bnb" or options.number("quant_config.quantization_bit")
     targets, notes = targets_of(options.several("peft_config.target_modules") or ["all"], model)
+    whole, said = beside_adapters(options.several("peft_config.modules_to_save"), model)
     found: dict[str, object] = {
         "method": "qlora" if quantized else "lora", "lora_rank": options.number("peft_config.r") or 8,
-        "lora_dropout": fraction(options.first("peft_config.lora_dropout") or "0.05"), "lora_targets": targets,
+        "lora_dropout": fraction(options.first("peft_config.lora_dropout") or "0.05"), "lora_targets": targets, **whole,
     }  # fmt: skip
+    notes += said
     if options.is_on("peft_config.use_dora"):
         found["dora"] = True
     if quantized:

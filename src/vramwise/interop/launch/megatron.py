@@ -14,7 +14,7 @@ from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, settings_of, understood_of
 from vramwise.interop.launch.flags import Words, cut
 from vramwise.interop.launch.megatron_model import READ_FOR_THE_MODEL, model_of, vocabulary_note
-from vramwise.interop.launch.values import Meaning, at_least_one, switch, whole, whole_in, word
+from vramwise.interop.launch.values import Meaning, at_least_one, fraction, switch, whole, whole_in, word
 
 MEANINGS = {
     "--micro-batch-size": Meaning("micro_batch_size", whole),
@@ -35,7 +35,6 @@ MEANINGS = {
 }
 UNCOUNTED = {
     "--first-last-layers-bf16": "all layers' weights are taken as 8-bit",
-    "--optimizer-offload-fraction": "all optimizer states are taken as offloaded",
     "--fine-grained-activation-offloading": "the modules' activations are charged to the GPU here",
     "--mtp-num-layers": "layers that predict further tokens",
     "--enable-cuda-graph": "graphs' pools",
@@ -56,7 +55,7 @@ READ_APART = frozenset({
     "--decoder-last-pipeline-num-layers", "--account-for-embedding-in-pipeline-split",
     "--account-for-loss-in-pipeline-split", "--use-torch-fsdp2", "--use-megatron-fsdp",
     "--data-parallel-sharding-strategy", "--transformer-impl", "--use-flash-attn", "--attention-backend",
-    "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl",
+    "--cross-entropy-loss-fusion", "--cross-entropy-fusion-impl", "--optimizer-offload-fraction",
 })  # fmt: skip
 _OPTIMIZERS = {"adam": "adamw", "adamw": "adamw", "sgd": "sgd-momentum", "muon": "muon", "dist_muon": "muon",
                "lion": "lion"}  # fmt: skip
@@ -149,6 +148,10 @@ def _optimizer(words: Words, settings: dict[str, Any], notes: list[str]) -> None
     if name not in _OPTIMIZERS:
         raise UsageError(f'--optimizer: expected {", ".join(_OPTIMIZERS)}, got "{clipped(name)}"')
     settings["optimizer"] = _OPTIMIZERS[name]
+    if name == "muon":  # it is not cut over ranks (core 0.16 optimizer/muon.py; ms-swift 4.6 `_check_muon`)
+        settings.pop("distributed_optimizer", None)
+    elif name == "dist_muon":  # whole matrices are dealt out to the ranks (optimizer/layer_wise_optimizer.py)
+        settings["distributed_optimizer"] = True
     first, second = (given(words, flag) or "fp32" for flag in ("--exp-avg-dtype", "--exp-avg-sq-dtype"))
     if first != second:
         notes.append(f"--exp-avg-sq-dtype {second} is not counted: both moments are taken as {first}")
@@ -156,6 +159,9 @@ def _optimizer(words: Words, settings: dict[str, Any], notes: list[str]) -> None
         settings["optimizer_state_dtype"] = "fp8_e4m3"
     if is_on(words, "--optimizer-cpu-offload"):
         settings["offload_optimizer"] = "cpu"
+        share = given(words, "--optimizer-offload-fraction")
+        if share is not None:
+            settings["offload_optimizer_fraction"] = fraction(share)
     if given(words, "--clip-grad") in ("0", "0.0"):
         settings["clip_grad_norm"] = False
 

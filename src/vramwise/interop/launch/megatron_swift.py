@@ -2,7 +2,7 @@
 
 Read in ms-swift 3.7, 3.12 (megatron/argument/*.py) and 4.6 (megatron/arguments/*.py): Megatron's arguments have
 underscores there, and switches take true or false. Adapters lie on linear_qkv and linear_fc1 as on their parts: the one
-first matrix that the parts share is counted once for each of them.
+first matrix that the parts share is counted once for each of them, but for experts, which have one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from vramwise.interop.launch.megatron import (
     step_of,
 )
 from vramwise.interop.launch.model_facts import config_of, loaded_dtype, text_config
+from vramwise.interop.launch.model_parts import described, is_multimodal, linear_targets, trained_parts
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.swift import completions_and_models, options_of
 from vramwise.interop.launch.values import fraction, switch, whole, whole_in
@@ -42,6 +43,9 @@ _TARGETS = {
     "linear_fc1": ("gate_proj", "up_proj"), "linear_fc2": ("down_proj",),
 }  # fmt: skip
 """Megatron's modules and what they are made of."""
+
+_HEADS = {"seq_cls": "sequence-classification", "embedding": "none"}
+"""What `task_type` puts in the place of the output layer (mcore-bridge 1.6.5 model/gpt_model.py)."""
 
 _OWN_LOGPS = ("grpo", "gkd")
 """Their trainers take log-probabilities from whole logits, eagerly (4.6 megatron/trainers/vocab_parallel_utils.py)."""
@@ -64,8 +68,16 @@ def read(start: Start) -> Launch:
     longest = options.number("seq_length", "packing_length", "max_length")
     if longest:
         train["sequence_length"] = longest
-    if options.first("task_type") == "seq_cls":
-        train["head"] = "sequence-classification"
+        one_row = "padding_free" not in options.values or options.is_on("padding_free")
+        if one_row and not options.is_on("packing"):
+            notes.append(f"samples of a micro-batch stand in one row without padding: {longest:,} tokens each at most")
+    task = options.first("task_type")
+    if task in _HEADS:
+        train["head"] = _HEADS[task]
+    elif task == "generative_reranker":
+        notes.append("a reranker has two logits a token: those of the whole vocabulary are counted")
+    if options.is_on("vit_gradient_checkpointing") and not _trains(options, "vit"):  # `enable_input_require_grads`
+        notes.append("--vit_gradient_checkpointing: what blocks of a frozen tower keep for it is not counted")
     if expands(start):
         train["expandable_segments"] = True
     options.values.setdefault("use_vllm", True)
@@ -89,11 +101,6 @@ def _model(options: Options) -> str:
 
 def _layers(model: str) -> int:
     return whole_in(text_config(config_of(model)), "num_hidden_layers", 0)
-
-
-def _has_experts(model: str) -> bool:
-    own = text_config(config_of(model))
-    return any(own.get(name) for name in ("num_experts", "num_local_experts", "n_routed_experts"))
 
 
 def _megatrons(options: Options, model: str) -> Words:
@@ -141,18 +148,55 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
     if tuner not in _TUNERS:
         raise UsageError(f'--tuner_type: expected {", ".join(_TUNERS)}, got "{clipped(tuner)}"')
     if tuner == "full" and not options.several("adapters", "mcore_adapter", "mcore_adapters", "adapter_load"):
-        return {"method": "full"}, []
-    given = options.several("target_modules") or ["all-linear"]
-    targets, notes = targets_of([part for name in given for part in _TARGETS.get(name, (name,))], model)
+        return _full(options, model), []
+    targets, notes = _targets(options, model)
     found: dict[str, Any] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
         "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
+        # Float16Module casts all of a model, its adapters among it (core 0.16 transformer/module.py), whatever
+        # lora_dtype they were made in
+        "lora_dtype": _half(options, model) or options.first("lora_dtype") or "fp32",
     }  # fmt: skip
-    if _has_experts(model) and not set(given).isdisjoint(("all-linear", "linear_fc1", "linear_fc2")):
-        notes.append("adapters on experts (linear_fc1 and linear_fc2 of each) are not counted")
     if tuner == "lora_llm":
         notes.append("--tuner_type lora_llm: the tower, which trains whole, is taken as frozen")
-    wide = options.first("lora_dtype")
-    if wide:
-        found["lora_dtype"] = wide
     return found, notes
+
+
+def _full(options: Options, model: str) -> dict[str, Any]:
+    """Of a model that reads images the tower and what joins it are frozen unasked (`_init_multimodal_full`)."""
+    known = described(model)
+    if known is None or not is_multimodal(known):
+        return {"method": "full"}
+    text, towers, joins = not options.is_on("freeze_llm"), _trains(options, "vit"), _trains(options, "aligner")
+    if text and towers and joins:
+        return {"method": "full"}
+    task = "seq_cls" if options.first("rlhf_type") == "rm" else options.first("task_type") or ""
+    trainable = trained_parts(known, text=text, towers=towers, joins=joins, head=_HEADS.get(task))
+    if not trainable:
+        raise UsageError("--freeze_llm, --freeze_vit and --freeze_aligner together leave nothing to train")
+    return {"method": "freeze", "trainable": trainable}
+
+
+def _trains(options: Options, part: str) -> bool:
+    return f"freeze_{part}" in options.values and not options.is_on(f"freeze_{part}")
+
+
+def _targets(options: Options, model: str) -> tuple[str | list[str], list[str]]:
+    """Megatron's modules as transformers names them; its experts' two are parameters there.
+
+    `all-linear` leaves a frozen tower alone (`get_multimodal_target_regex`).
+    """
+    given, known = options.several("target_modules") or ["all-linear"], described(model)
+    if known is None:
+        return targets_of([part for name in given for part in _TARGETS.get(name, (name,))], model)
+    notes = ["adapters on routers are not counted"] if "all-router" in given else []
+    named = [name for name in given if name != "all-router"]
+    everywhere = linear_targets(known, towers_too=_trains(options, "vit"))
+    if "all-linear" in named:
+        targets = [*everywhere, *(name for name in named if name != "all-linear")]
+        return ("all-linear" if targets == ["all-linear"] else targets), notes
+    first, second = (f"experts.{part}" for part in ("gate_up_proj", "down_proj"))
+    of_experts = {"linear_fc1": [first] * (first in everywhere), "linear_fc2": [second] * (second in everywhere)}
+    found = [part for name in named for part in (*_TARGETS.get(name, (name,)), *of_experts.get(name, ()))]
+    chosen, more = targets_of(found, model)
+    return chosen, [*notes, *more]

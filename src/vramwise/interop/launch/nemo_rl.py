@@ -127,6 +127,9 @@ def _on_megatron(options: Options, notes: list[str]) -> dict[str, object]:
         train["sequence_parallel"] = True
     if options.is_on(f"{optimizer}.optimizer_cpu_offload"):
         train["offload_optimizer"] = "cpu"
+        share = options.first(f"{optimizer}.optimizer_offload_fraction")
+        if share is not None:
+            train["offload_optimizer_fraction"] = fraction(share)
     if options.is_on(f"{_MEGATRON}.fp8_cfg.enabled"):
         train |= {"precision": "fp8-mixed", "fp8_recipe": options.first(f"{_MEGATRON}.fp8_cfg.fp8_recipe") or "delayed",
                   "param_dtype": "fp8_e4m3" if options.is_on(f"{_MEGATRON}.fp8_cfg.fp8_param") else "bf16"}  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import Launcher, launcher_of
+from vramwise.interop.launch.model_parts import full_but
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.rl import Beside, accumulated, by_tokens
 from vramwise.interop.launch.values import fraction, whole_in
@@ -37,6 +38,8 @@ def read(start: Start) -> Launch:
                   "lora_dtype": str(train["precision"]).removesuffix("-master"),
                   **({"quantization": "nf4-dq"} if in_4 else {})}  # fmt: skip
         notes += said
+    elif options.is_on("actor.freeze_visual_encoder", "freeze_visual_encoder"):
+        train |= full_but(model, towers=False, joins=True)
     if kind == "rm":
         train["head"] = "sequence-classification"
     beside = _beside(options, kind, bool(rank))

@@ -193,9 +193,11 @@ def read_fsdp(found: Sharding, table: Mapping[str, object], version: int) -> Non
         found.settings |= {"offload_params": "cpu", "offload_optimizer": "cpu"}
     if _is_on(table.get("activation_checkpointing")):
         found.settings["checkpointing"] = "full"
+        if _is_on(table.get("activation_checkpointing_offload")):  # accelerate 1.15: inputs of checkpointed layers
+            found.settings["offload_activations"] = "cpu"
     _units(found, table)
-    if _is_on(table.get("cpu_ram_efficient_loading")):
-        found.settings["cpu_ram_efficient_loading"] = True
+    if _is_switch(table.get("cpu_ram_efficient_loading")):
+        found.settings["cpu_ram_efficient_loading"] = _is_on(table["cpu_ram_efficient_loading"])
 
 
 def _units(found: Sharding, table: Mapping[str, object]) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
-from vramwise.interop.launch.adapters import targets_of
+from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
+from vramwise.interop.launch.model_parts import full_but, language_targets
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
@@ -114,14 +115,21 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
     tuner = options.first("tuner_type", "train_type", "sft_type") or "lora"
     if tuner not in _TUNERS:
         raise UsageError(f'--tuner_type: expected lora or full, got "{clipped(tuner)}"')
+    text, towers, joins = (
+        not options.is_on(f"freeze_{part}", default=part != "llm") for part in ("llm", "vit", "aligner")
+    )
     if tuner == "full":
-        return {"method": "full"}, []
+        return full_but(model, towers=towers, joins=joins, text=text), []
     given = options.several("target_modules", "lora_target_modules") or ["all-linear"]
-    targets, notes = targets_of(given, model)
+    if given == ["all-linear"] and text and not towers:
+        given = language_targets(model)
+    targets, notes = targets_of(given, model, options.several("target_parameters"))
+    whole, said = beside_adapters(options.several("modules_to_save"), model)
     found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
-        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
+        "lora_dropout": fraction(options.first("lora_dropout") or "0.05"), **whole,
     }  # fmt: skip
+    notes += said
     if options.is_on("use_dora"):
         found["dora"] = True
     wide = options.first("lora_dtype")
@@ -146,7 +154,9 @@ def completions_and_models(
     kind = options.first("rlhf_type") or "dpo"
     found: dict[str, object] = {}
     notes, models = [], []
-    if kind in _PAIRS:
+    if kind in _PAIRS and options.is_on("packing"):  # `sum(length)` of both answers, dataset/packing.py, since 3.12
+        notes.append("a pack holds chosen and rejected answers; before ms-swift 3.12 it took up to twice its length")
+    elif kind in _PAIRS:
         found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
         notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
     if kind == "rm":

@@ -10,6 +10,7 @@ from __future__ import annotations
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
 from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, torchrun_gpus
+from vramwise.interop.launch.model_parts import full_but
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.rl import Beside, accumulated, by_tokens, parallel_sizes, recompute
@@ -77,6 +78,8 @@ def _rl(options: Options, megatron: bool) -> tuple[dict[str, object], str, list[
         targets, said = targets_of(options.several(f"{_MODEL}.target_modules") or ["all-linear"], model)
         train |= {"method": "lora", "lora_rank": rank, "lora_targets": targets}
         notes += said
+    elif options.is_on(f"{_ACTOR}.freeze_vision_tower"):
+        train |= full_but(model, towers=False, joins=True)
     beside = _beside(options, bool(rank), megatron)
     return {**train, **beside.table()}, model, [*notes, *beside.notes]
 

@@ -247,6 +247,7 @@ _ROWS = (
     Primitive("quantize_fp8", "none"),
     Primitive("all_gather", "new"),
     Primitive("all_to_all", "new"),
+    Primitive("sort_chunks", "new"),
     Primitive("unpermute", "new"),
     # -- a Python frame that still refers to its inputs
     Primitive("locals", "none"),

@@ -103,6 +103,13 @@ def _adapters(run: Lowering, lora: Lora, op: Operation, weight: Parameter) -> li
     return [run.parameters[name] for name in names[: len(shapes)]]
 
 
+def low_rank_pair(run: Lowering, op: Operation, weight: Parameter) -> tuple[Tensor, Tensor]:
+    """A and B of one weight that has adapters."""
+    assert run.execution.lora is not None
+    a, b = _adapters(run, run.execution.lora, op, weight)[:2]
+    return a, b
+
+
 def adapted_parameters(run: Lowering, op: Operation) -> list[Tensor]:
     """The parameters of a router or of experts, with the update of their adapters added where there are any."""
     return [merged() for merged in parameters_when_read(run, op)]

@@ -59,7 +59,8 @@ def _draft(scenario: Scenario, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
         raise ScenarioError("serve.speculative.model", f"{found.id} has no layers: expected a language model")
     settings = scenario.serve.replace(
         n_ctx=plan.n_ctx, n_batch=plan.n_batch, n_ubatch=plan.n_ubatch, n_parallel=plan.slots, kv_unified=plan.unified,
-        gguf_quant=told.get("gguf_quant"), n_gpu_layers=told.get("n_gpu_layers"), cache_type_k=None, cache_type_v=None,
+        gguf_quant=told.get("gguf_quant"), n_gpu_layers=told.get("n_gpu_layers"),
+        cache_type_k=told.get("cache_type_k"), cache_type_v=told.get("cache_type_v"),
         n_cpu_moe=None, cpu_moe=None, override_tensor=(), speculative=None, mmproj=None, imatrix=None,
     )  # fmt: skip
     own = resolve_plan(scenario.replace(serve=settings), draft)
@@ -81,8 +82,9 @@ def _draft(scenario: Scenario, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
 
 def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
     """The second context in which the model's own last layers draft (`--spec-type draft-mtp`): no weights of its own,
-    but a cache of the whole context in f16, a compute buffer, and a CUDA backend with its pool (common/speculative.cpp
-    common_speculative_init_result: llama_init_from_model on the loaded model with LLAMA_CONTEXT_TYPE_MTP, n_rs_seq 0).
+    but a cache of the whole context in f16 unless told otherwise, a compute buffer, and a CUDA backend with its pool
+    (common/speculative.cpp common_speculative_init_result: llama_init_from_model on the loaded model with
+    LLAMA_CONTEXT_TYPE_MTP, n_rs_seq 0).
 
     Hybrid models have keys and values of the predicting layers alone; of others every layer has them again (issue
     28626, b10820: no filter for DeepSeek 2, GLM 4 MoE, Cohere 2 MoE), or theirs alone where that is mended.
@@ -90,7 +92,9 @@ def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -
     told = scenario.serve.speculative or {}
     if "mtp" not in str(told.get("method")) or told.get("model") or plan.is_ik:
         return
-    settings = scenario.serve.replace(cache_type_k=None, cache_type_v=None, speculative=None, mmproj=None)
+    settings = scenario.serve.replace(
+        cache_type_k=told.get("cache_type_k"), cache_type_v=told.get("cache_type_v"), speculative=None, mmproj=None
+    )
     own = resolve_plan(scenario.replace(serve=settings), model)
     if own.file_type == "custom":  # whose sizes only the file tells, and which nothing here hangs on
         own = replace(own, file_type=DEFAULT_QUANT)
@@ -100,7 +104,7 @@ def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -
     one = layers * by_layer[-1] if by_layer else 0
     every = one if any(terms.cache.state_by_layer) else sum(by_layer)
     source = "llama.cpp common/speculative.cpp common_base_params_to_speculative"
-    kv = Node("KV cache", every, "derived", one, every, formula="predicting layers × cells × (K row + V row) in f16",
+    kv = Node("KV cache", every, "derived", one, every, formula="predicting layers × cells × (K row + V row)",
               inputs={"cells": own.cells, "layers": layers}, source=source)  # fmt: skip
     if not own.devices:
         yield Extra(Node(_PREDICTION, 0, "exact"), Node.group(_PREDICTION, (kv,)))

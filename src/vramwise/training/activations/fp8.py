@@ -150,7 +150,7 @@ Shape = tuple[int, int]
 
 def adds_into_main_gradients(train: ResolvedTrain) -> bool:
     """Whether products of the layers add to gradients that are there, without one of their own."""
-    return framework_of(train).gradients.main_buffer and train.method == "full" and train.fsdp == "none"
+    return framework_of(train).gradients.main_buffer and train.method in ("full", "freeze") and train.fsdp == "none"
 
 
 @lru_cache(maxsize=4096)

@@ -167,6 +167,8 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
         around, root = 0, largest
     held = 0 if train.reshard_after_forward else whole
     at_loss, at_head = _beside_layers(train, model, root, unit, ahead)
+    if own_units(train, model) and not loss_is_apart(train, model):
+        at_loss = 2 * root  # the last all-gather was the output layer's
     return Buffers(
         gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),

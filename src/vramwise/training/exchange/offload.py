@@ -4,6 +4,9 @@
     ZeRO-3, parameters  the 16-bit shards too                        DeepSpeed 0.19 zero/stage_1_and_2.py, stage3.py
     FSDP, parameters    shards, gradients and states: the optimizer steps on the CPU
                                                       torch 2.13 distributed/fsdp CPUOffload, CPUOffloadPolicy
+    Megatron            what steps on the host, a share of the values: their optimizer states, and their master weights
+                        too where the optimizer steps narrow; those on the GPU step fp32 copies that it makes
+                        core 0.16 optimizer/cpu_offloading/hybrid_optimizer.py, distrib_optimizer.py
     activations         what layers keep between forward and backward   torch autograd.graph.save_on_cpu
 
 On the host ZeRO keeps for a rank's share of the values:
@@ -25,8 +28,9 @@ swap_tensor/optimizer_utils.py, swap_tensor/partitioned_param_swapper.py `reserv
 
 from __future__ import annotations
 
+from vramwise.frameworks import framework_of
 from vramwise.records import record
-from vramwise.training.model_states.states import ModelStates, width
+from vramwise.training.model_states.states import ModelStates, master_bytes, steps_narrow, width
 from vramwise.training.resolved import ResolvedTrain
 
 OPTIMIZER_BUFFERS = 4
@@ -57,6 +61,30 @@ def offloaded(train: ResolvedTrain) -> Offloaded:
     )
 
 
+def on_gpu(states: ModelStates, train: ResolvedTrain) -> tuple[int, int]:
+    """Bytes of master weights and of optimizer states that a rank keeps on its GPU.
+
+    Megatron's HybridDeviceOptimizer copies whole tensors to the host until its share is reached; master weights that
+    the distributed optimizer made before it (all but those of a narrow step) stay where they are.
+    """
+    if not offloaded(train).optimizer:
+        return states.master, states.optimizer
+    if not _is_hybrid(train):
+        return 0, 0
+    left = 1 - train.offload_optimizer_fraction
+    master = _fp32_copies(states, train)
+    return (round(left * master) if steps_narrow(train) else master), round(left * states.optimizer)
+
+
+def _is_hybrid(train: ResolvedTrain) -> bool:
+    return framework_of(train).gradients.main_buffer and train.zero_stage == 0 and train.fsdp == "none"
+
+
+def _fp32_copies(states: ModelStates, train: ResolvedTrain) -> int:
+    """Bytes of fp32 copies of all that a rank's optimizer steps (`param_update_in_fp32`)."""
+    return states.master * width("fp32") // master_bytes(train)
+
+
 def host_parts(states: ModelStates, train: ResolvedTrain, activations: int, staged: int = 0) -> dict[str, int]:
     """Bytes of host memory that one rank's offloaded parts take, by term; `staged`: a gradient on its way to it."""
     parts = _zero_parts(states, train, staged) if train.zero_stage else _other_parts(states, train)
@@ -70,7 +98,11 @@ def _other_parts(states: ModelStates, train: ResolvedTrain) -> dict[str, int]:
     parts: dict[str, int] = {}
     if away.weights and train.offload_params != "nvme":
         parts["weights"] = states.weights + states.frozen_weights
-    if away.optimizer and train.offload_optimizer != "nvme":
+    if away.optimizer and _is_hybrid(train):
+        share = train.offload_optimizer_fraction
+        copies = round(share * _fp32_copies(states, train))
+        parts |= {"master weights": copies, "gradients": copies, "optimizer states": round(share * states.optimizer)}
+    elif away.optimizer and train.offload_optimizer != "nvme":
         parts["master weights"] = states.master
         parts["optimizer states"] = states.optimizer + states.paged_optimizer
     if away.gradients and train.offload_optimizer != "nvme":

@@ -1,11 +1,12 @@
 """Units of sharded weights: what FSDP gathers, frees and reduces together, in bytes on one rank.
 
     a unit a layer                      transformers' and torchtitan's wrapping
-    embedding, and norm with head       torchtitan, two more units: the second stays whole from forward to backward;
+    embedding, and norm with head       torchtitan, and accelerate since 1.14, two more units: the second stays whole
+                                        from forward to backward;
                                         torchtune, where the head has weights of its own: neither stays
     everything else: the root unit      whole from the first forward until backward is over
 
-accelerate 1.12 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
+accelerate 1.12 and 1.15 utils/fsdp_utils.py (fsdp2_prepare_model, auto_wrap_policy); torchtitan 0.2 models/llama3/infra
 parallelize.py (apply_fsdp, as of pull request 1094 of July 2025; before it both were in the root unit, and the last
 layer stayed whole).
 
@@ -32,6 +33,7 @@ distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -94,7 +96,8 @@ ROOT, EMBEDDING, HEAD = "root", "embedding", "head"
 @dataclass(slots=True)
 class Unit:
     """One unit. `whole`: bytes of each gathered weight; `shards`: of each weight's own part as the rank keeps it;
-    `loaded`: of each whole weight before the units are made; `unpacked`: the same before bitsandbytes packed it.
+    `loaded`: of each whole weight before the units are made; `unpacked`: the same before bitsandbytes packed it;
+    `uncut`: of what of it no unit has, scales of 4-bit values.
 
     `cast`: bytes of the rank's part in the dtype that is gathered, 0 where it is kept in that. `numel`, `cut_numel`:
     trained values, whole and of the rank's part. `stays`: whole from its forward until its backward is over.
@@ -106,6 +109,7 @@ class Unit:
     shards: list[int] = field(default_factory=list)
     loaded: list[int] = field(default_factory=list)
     unpacked: list[int] = field(default_factory=list)
+    uncut: list[int] = field(default_factory=list)
     cast: int = 0
     numel: int = 0
     cut_numel: int = 0
@@ -124,7 +128,7 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
     found: dict[str, Unit] = {}
     of_weight: dict[str, Unit] = {}
     in_order = []
-    last_stays = framework_of(train).sharding.last_unit_stays
+    last_stays = framework_of(train).sharding.last_unit_stays(train)
     keeps_last = last_stays and train.fsdp_version == 2 and not own_units(train, model)
     last = max((block.layer for block in model.blocks if block.layer is not None), default=None)
     for block in model.blocks:
@@ -153,6 +157,7 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             packed = rule is not None and rule.quantizes(p.part, p.shape, p.is_linear)
             on_gpu = packed and rule is not None and rule.layout.startswith("bnb")
             unit.unpacked.append(local * size if on_gpu else 0)
+            unit.uncut.append(0 if trained is not None else stored(p, local, train, rule)[1])
             if trained is not None:
                 unit.numel += local
                 unit.cut_numel += placement.gradient_numel(p, local)
@@ -166,9 +171,51 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             unit.shards.append(placement.weight_numel(base, local) * tensor.param_bytes)
             unit.loaded.append(local * tensor.param_bytes)
             unit.unpacked.append(0)
+            unit.uncut.append(0)
             unit.numel += local
             unit.cut_numel += placement.gradient_numel(base, local)
     return in_order
+
+
+def loads_whole(train: ResolvedTrain) -> bool:
+    """Whether every GPU has the whole quantized model before FSDP cuts it.
+
+    transformers quantizes on the GPU and leaves the model there, unless accelerate's `cpu_ram_efficient_loading` is set
+    (transformers 5.23 distributed/fsdp.py is_fsdp_enabled; off in training_args.py); so does axolotl (0.18
+    loaders/model.py _set_device_map_config).
+    """
+    return (
+        train.quantization is not None
+        and framework_of(train).quantizing.loads_whole(train)
+        and train.offload_params == "none"
+        and not train.cpu_ram_efficient_loading
+    )
+
+
+def most_while_cut(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """The most bytes of weights while FSDP cuts a quantized model that is whole on every GPU; 0: none is.
+
+    FSDP 2: whole weights and each rank's own of all of them, since a `state_dict` names the whole ones until the last
+    is cut (accelerate 1.6 to 1.15 utils/fsdp_utils.py fsdp2_prepare_model; axolotl 0.12 to 0.18
+    monkeypatch/accelerate/fsdp2.py). FSDP 1: whole weights, and one unit's in one piece.
+    """
+    if train.fsdp == "none" or placement.weight_shards == 1 or not loads_whole(train):
+        return 0
+    units = in_order_of_cutting(units_of(model, train, placement))
+    whole = sum(sum(unit.loaded) for unit in units)
+    if train.fsdp_version == 2:
+        return whole + sum(sum(unit.shards) - sum(unit.uncut) for unit in units)
+    most = cut = 0
+    for unit in units:
+        flat = sum(unit.loaded)
+        most = max(most, whole + cut + flat)
+        whole, cut = whole - flat, cut + sum(unit.shards)
+    return most
+
+
+def in_order_of_cutting(units: Sequence[Unit]) -> list[Unit]:
+    """Each unit once, the root unit last."""
+    return sorted({unit.name: unit for unit in units}.values(), key=lambda unit: unit.name == ROOT)
 
 
 def _unit_name(block: Block, model: Model, train: ResolvedTrain) -> str:
@@ -189,7 +236,7 @@ class RootUnit:
     `unsharded`: the gradients of the unit that it reduces, `scattered`: the collective's input, `gathered`: the unit's
     weights where they are still whole, `share`: the rank's own
     part of the result, not there yet; `waiting`: what the output layer's gradients take while layers run,
-    beyond their share, `above`: all of them.
+    beyond their share, `above`: all of them. `recast`: the result of a unit of its own before it is widened.
     """
 
     unsharded: int = 0
@@ -198,6 +245,7 @@ class RootUnit:
     waiting: int = 0
     above: int = 0
     gathered: int = 0
+    recast: int = 0
 
 
 def own_units(train: ResolvedTrain, model: Model) -> bool:
@@ -242,8 +290,11 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
     waiting = above * narrow - -(-above // placement.gradient_shards) * grad
     if alone:  # all wait whole, and are counted as they come
         above = waiting = 0
+    recast = 0
     if are_apart:  # autograd holds the gradient until its hook returns: the result is beside it
-        share = 0
+        share, reduced = 0, reduced_in(train, model)
+        kept_apart = sum(placement.gradient_numel(base, placement.local_numel(base, t.numel)) for t, base in outside)
+        recast = kept_apart * reduced if reduced != grad else 0
     return RootUnit(
         unsharded=numel * narrow,
         scattered=numel * (narrow if train.fsdp_version == 1 else reduced_in(train, model)),
@@ -251,4 +302,5 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
         share=share,
         above=above * narrow,
         waiting=max(0, waiting),
+        recast=recast,
     )

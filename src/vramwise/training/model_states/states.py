@@ -30,6 +30,7 @@ from vramwise.training.recipe.settings import (
     has_expert_modules,
     narrows_again,
 )
+from vramwise.training.recipe.trained_copies import copied_dtype
 from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
@@ -104,9 +105,13 @@ def stored(
         both = rule.bytes_for(parameter.shape) * numel // parameter.numel
         cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
         return -(-cut // shards), both - cut
-    # prepare_model_for_kbit_training (peft 0.21) casts every other 16-bit parameter to fp32.
+    return -(-numel // shards) * _plain_width(parameter, train), 0
+
+
+def _plain_width(parameter: Parameter, train: ResolvedTrain) -> int:
+    """Bytes of a value that nothing quantizes: prepare_model_for_kbit_training (peft 0.21) casts 16 bits to fp32."""
     widened = train.kbit_preparation and not (narrows_again(train) and parameter.part in NARROWED_AGAIN)
-    return -(-numel // shards) * (4 if widened else width(stored_dtype(parameter, train))), 0
+    return 4 if widened else width(stored_dtype(parameter, train))
 
 
 def trained(
@@ -145,16 +150,16 @@ def _without_layout(train: ResolvedTrain) -> ResolvedTrain:
 
 @lru_cache(maxsize=512)
 def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
-    trains = execution(train, model).trains
+    trains, copied = execution(train, model).trains, copied_dtype(train)
     head_dim = 1
     if train.optimizer == "adam-mini":
         # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
         head_dim = model.hidden_size // (model.config.size("num_attention_heads", default=0) or model.hidden_size)
 
     def of_base(p: Parameter) -> TrainedTensor:
-        size = width(stored_dtype(p, train))
+        size = _plain_width(p, train) if copied is None else width(copied)
         made = trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
-        if train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
+        if copied is not None or train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
             made = replace(made, grad_bytes=size, state_bytes=size)
         return made
 
@@ -284,9 +289,11 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
     counted = [(_held(tensor, base, train, placement), count) for tensor, base, count in here.kinds]
     numel_sum = sum(one.numel * count for one, count in counted)
     copies, frozen = sum(one.copies * count for one, count in counted), 0
-    rule = quantizer(model, train)
+    rule, seen = quantizer(model, train), set[str]()
     for p in model.parameters:
-        if (p.name not in names or keeps_originals(train)) and placement.holds(p):
+        storage = p.original or p.name
+        if (p.name not in names or keeps_originals(train)) and storage not in seen and placement.holds(p):
+            seen.add(storage)
             local = placement.local_numel(p, p.numel)
             frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
             copies += copy_bytes(p, local, train)

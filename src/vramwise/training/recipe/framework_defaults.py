@@ -55,7 +55,8 @@ def with_framework_defaults(
 
 def taken_note(given: TrainSettings, decided: TrainSettings) -> str:
     """What the framework decided otherwise than the scenario's own defaults; empty where nothing is."""
-    defaults = DEFAULTS[TrainSettings]
+    # a switch that nobody decides is off
+    defaults = {key: False if default is None else default for key, default in DEFAULTS[TrainSettings].items()}
     taken = [
         f"{key} {_shown(getattr(decided, key))}"
         for key in dict.fromkeys(row.key for row in framework_of(given).defaults)

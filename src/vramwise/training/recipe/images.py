@@ -95,10 +95,24 @@ def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
 
 def cuts_towers(train: ResolvedTrain, model: Model) -> bool:
     """Whether tensor parallelism cuts what is not text, too."""
-    if train.tensor_parallel_size == 1:
+    if train.tensor_parallel_size == 1 or framework_of(train).sharding.whole_towers:
         return False
-    planned = has_fact("transformers", "planned_towers", model.config.model_type)
-    return planned or framework_of(train).sharding.cuts_towers
+    return has_fact("transformers", "planned_towers", model.config.model_type)
+
+
+def without_speech(train: ResolvedTrain, model: Model) -> Model:
+    """The model without what speaks, where the framework's own does not have that."""
+    if framework_of(train).makes_speech or "speech" not in model.parts:
+        return model
+    return _silent(model)
+
+
+@lru_cache(maxsize=16)
+def _silent(model: Model) -> Model:
+    def speaks(block: Block) -> bool:
+        return bool(block.parameters) and all(parameter.part == "speech" for parameter in block.parameters)
+
+    return replace(model, blocks=tuple(block for block in model.blocks if not speaks(block)))
 
 
 def with_whole_towers(train: ResolvedTrain, model: Model) -> Model:

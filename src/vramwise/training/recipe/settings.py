@@ -39,6 +39,7 @@ from vramwise.training.recipe.fp8_weights import (
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
+from vramwise.training.recipe.trained_copies import copied_dtype
 from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048
@@ -101,7 +102,8 @@ def structural(train: Settings) -> Settings:
 _BESIDE_THE_OPERATIONS: Mapping[str, object] = {
     key: ResolvedTrain.__dataclass_fields__[key].default
     for key in (
-        "optimizer_impl", "offload_optimizer", "offload_params", "clip_grad_norm", "num_microbatches",
+        "optimizer_impl", "offload_optimizer", "offload_optimizer_fraction", "offload_params", "clip_grad_norm",
+        "num_microbatches",
         "pipeline_schedule", "eval_batch_size", "expandable_segments", "distributed_optimizer", "reduce_bucket_size",
         "overlap_comm", "contiguous_gradients", "reduce_scatter", "sub_group_size", "stage3_prefetch_bucket_size",
         "stage3_param_persistence_threshold", "stage3_model_persistence_threshold", "stage3_max_live_parameters",
@@ -383,6 +385,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         sdpa_backend=backend,
         quantized_compute=train.compute_dtype if train.quantization is not None else None,
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
+        copied_dtype=copied_dtype(train),
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),

@@ -29,7 +29,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.exchange.units import ROOT, Unit, units_of
+from vramwise.training.exchange.units import ROOT, Unit, in_order_of_cutting, loads_whole, units_of
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import trained_tensors, width
 from vramwise.training.recipe.settings import execution, reentrant
@@ -55,6 +55,8 @@ class Alone:
     """A rank that has everything: gradients stay as they are made."""
 
     is_sharded = False
+    adds_from_start = False
+    """Gradients are added to ones that are there before the first step, and go at once."""
     reduces = True
     """Whether the micro-batch that runs reduces its gradients (not under `no_sync`, but for a step's last)."""
 
@@ -119,10 +121,11 @@ class _Sharded(Alone):
     is_sharded = True
 
     def __init__(
-        self, memory: Memory, units: Sequence[Unit], widths: Widths, *, weights_away: bool, gradients_away: bool
-    ) -> None:
+        self, memory: Memory, units: Sequence[Unit], widths: Widths, *, weights_away: bool, gradients_away: bool,
+        loads_whole: bool,
+    ) -> None:  # fmt: skip
         super().__init__(memory)
-        self.units, self.widths = units, widths
+        self.units, self.widths, self.loads_whole = units, widths, loads_whole
         self.weights_away, self.gradients_away = weights_away, gradients_away
         self.unsynced: dict[str, list[Held]] = {}
         self.last_use = {unit.name: index for index, unit in reversed(list(enumerate(units)))}
@@ -137,6 +140,15 @@ class _Sharded(Alone):
         """The unit whose backward comes next."""
         here = self.units[index].name if index < len(self.units) else ""
         return next((u for u in reversed(self.units[:index]) if u.name not in (here, ROOT)), None)
+
+    def quantized(self, unit: Unit, sizes: Sequence[int]) -> list[Held]:
+        """Weights as they come: bitsandbytes' are on the GPU in 16 bits before they are packed, one by one."""
+        memory, kept = self.memory, list[Held]()
+        for size, before in zip(sizes, unit.unpacked, strict=True):
+            wide = memory.some(before)
+            kept += memory.some(size)
+            memory.drop_all(wide)
+        return kept
 
     def after_backward(self, index: int, gradients: list[Held]) -> None:
         """A unit is done with its first block; gradients of its others, and of a head in the loss, wait for that."""
@@ -179,17 +191,33 @@ class Fsdp2(_Sharded):
     """FSDP 2: `fully_shard`."""
 
     def __init__(
-        self, memory: Memory, units: Sequence[Unit], widths: Widths, *, weights_away: bool, gradients_away: bool
-    ) -> None:
-        super().__init__(memory, units, widths, weights_away=weights_away, gradients_away=gradients_away)
+        self, memory: Memory, units: Sequence[Unit], widths: Widths, *, weights_away: bool, gradients_away: bool,
+        loads_whole: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(
+            memory, units, widths, weights_away=weights_away, gradients_away=gradients_away, loads_whole=loads_whole
+        )
         self.waiting: dict[str, Held] = {}
         self.copied_from: Held | None = None
         self.reducing: Held | None = None
 
     def load(self) -> bool:
+        """Every rank's own part; whole weights of a quantized model stay until the last of them is cut."""
+        memory, whole = self.memory, list[Held]()
+        units = in_order_of_cutting(self.units)
+        if self.loads_whole:
+            for unit in units:
+                memory.some(*unit.uncut)
+                packed = [size - scales for size, scales in zip(unit.loaded, unit.uncut, strict=True)]
+                whole += self.quantized(unit, packed)
+            memory.empty_cache()  # Trainer's first lines (transformers 5.23 trainer.py free_memory)
         if not self.weights_away:
-            for unit in {unit.name: unit for unit in self.units}.values():
-                self.memory.some(*unit.shards)
+            for unit in units:
+                scales = unit.uncut if self.loads_whole else [0] * len(unit.shards)
+                memory.some(*(own - there for own, there in zip(unit.shards, scales, strict=True)))
+        memory.drop_all(whole)
+        if whole:
+            memory.forget_peak()
         return True
 
     def before_forward(self, index: int) -> None:
@@ -259,16 +287,17 @@ class Fsdp1(_Sharded):
         self, memory: Memory, units: Sequence[Unit], widths: Widths, *, weights_away: bool, gradients_away: bool,
         ahead: bool, recomputes_apart: bool, small_units: bool, loads_whole: bool,
     ) -> None:  # fmt: skip
-        super().__init__(memory, units, widths, weights_away=weights_away, gradients_away=gradients_away)
+        super().__init__(
+            memory, units, widths, weights_away=weights_away, gradients_away=gradients_away, loads_whole=loads_whole
+        )
         self.ahead, self.recomputes_apart, self.small_units = ahead, recomputes_apart, small_units
-        self.loads_whole = loads_whole
         self.freed: deque[int] = deque()
 
     def load(self) -> bool:
         """Every unit is flattened and cut in turn, the root unit last; quantized weights are all there before."""
         memory = self.memory
-        units = sorted({unit.name: unit for unit in self.units}.values(), key=lambda unit: unit.name == ROOT)
-        loaded = {unit.name: self._quantized(unit) for unit in units} if self.loads_whole else {}
+        units = in_order_of_cutting(self.units)
+        loaded = {unit.name: self.quantized(unit, unit.loaded) for unit in units} if self.loads_whole else {}
         for unit in units:
             original = loaded.get(unit.name) or memory.some(*unit.loaded)
             flat = memory.hold(sum(unit.loaded))
@@ -277,15 +306,6 @@ class Fsdp1(_Sharded):
             memory.drop(flat)
         memory.forget_peak()
         return True
-
-    def _quantized(self, unit: Unit) -> list[Held]:
-        """Weights as they come: bitsandbytes' are on the GPU in 16 bits before they are packed, one by one."""
-        memory, kept = self.memory, list[Held]()
-        for size, before in zip(unit.loaded, unit.unpacked, strict=True):
-            wide = memory.some(before)
-            kept += memory.some(size)
-            memory.drop_all(wide)
-        return kept
 
     def before_forward(self, index: int) -> None:
         unit = self.unit(index)
@@ -360,24 +380,13 @@ def around_blocks(memory: Memory, model: Model, train: ResolvedTrain, placement:
     computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype)
     widths = Widths(computed, computed if framework_of(train).gradients.reduced_in_compute_dtype else kept, kept)
     if train.fsdp_version == 2:
-        return Fsdp2(memory, units, widths, weights_away=away.weights, gradients_away=away.gradients)
+        return Fsdp2(
+            memory, units, widths, weights_away=away.weights, gradients_away=away.gradients,
+            loads_whole=loads_whole(train),
+        )  # fmt: skip
     apart = reentrant(train)
     return Fsdp1(
         memory, units, widths, weights_away=away.weights, gradients_away=away.gradients,
         ahead=not apart, recomputes_apart=apart, small_units=train.method in ("lora", "qlora"),
         loads_whole=loads_whole(train),
     )  # fmt: skip
-
-
-def loads_whole(train: ResolvedTrain) -> bool:
-    """Whether every GPU has the whole quantized model before FSDP cuts it.
-
-    transformers quantizes on the GPU and leaves the model there, unless accelerate's `cpu_ram_efficient_loading` is set
-    (transformers 5.23 distributed/fsdp.py is_fsdp_enabled; off in training_args.py); axolotl keeps it on the host.
-    """
-    return (
-        train.quantization is not None
-        and framework_of(train).quantizing.loads_whole
-        and train.offload_params == "none"
-        and not train.cpu_ram_efficient_loading
-    )

@@ -13,7 +13,7 @@ Weights come one by one: a linear one whole, then its quantized values and scale
 there. Trainer empties the cache before its first step (transformers 5.23 trainer.py `accelerator.free_memory`).
 
 Not counted: models that are not quantized by bitsandbytes, whose weights fill the block; what is cut over GPUs; threads
-that load whole weights ahead (transformers 5.0 to 5.13); the order of weights in a checkpoint's files.
+that load whole weights ahead (transformers 5.0 to 5.3); the order of weights in a checkpoint's files.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ of all tokens, of which layers have dozens.
 
 Logits that a loop's variable names stay until the next ones are there, or the function of a step returns.
 
-Not played: pipelines, offloaded activations, further models in the same process, Megatron, litgpt's loop, whose graph
+Not played: pipelines, offloaded activations, further models in the same process, litgpt's loop, whose graph
 may keep the inputs of 4-bit products; `is_replayed` says for which settings the replay stands.
 """
 
@@ -74,6 +74,10 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
     away, cut = offloaded(train), placement.cut
     if train.extra_models or not framework_of(train).replayed:
         return False
+    if _has_main_buffers(train):
+        from vramwise.training.reserved_memory import megatron
+
+        return megatron.is_described(train, placement)
     if gradient_life(train).released or away.activations or placement.stages > 1:
         return False
     if (cut.expert_parallel_size > 1 or cut.tensor_parallel_size > 1) and (
@@ -97,8 +101,12 @@ def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:
 
 
 def runs_one_by_one(shape: StepShape, model: Model, train: ResolvedTrain) -> bool:
-    """Whether what a pass runs are the model's blocks, one by one."""
-    return streams_of(blocks_run(model, train), len(shape.recorded.runs)) is not None
+    """Whether what a pass runs are the model's blocks, one by one, and every gradient is played as it comes.
+
+    Where one waits for another use of its weight, and main gradients are there, it is not.
+    """
+    waits = _has_main_buffers(train) and any(parameter.tied_to for parameter in model.all_parameters)
+    return not waits and streams_of(blocks_run(model, train), len(shape.recorded.runs)) is not None
 
 
 @lru_cache(maxsize=4096)
@@ -115,7 +123,7 @@ def replay(
     of the block that was allocated before the weights (loading.py).
     """
     sizes = batch, sequence, accumulating, workspace_bytes
-    if has_one_order(train) and not lengths:
+    if has_one_order(train) and not lengths and not _has_main_buffers(train):
         from vramwise.training.reserved_memory.in_order import replay_in_order
 
         return replay_in_order(model, train, *sizes, capacity_bytes, placement, warm_up)
@@ -125,7 +133,15 @@ def replay(
 Table = list[Held | None]
 
 
+def _has_main_buffers(train: ResolvedTrain) -> bool:
+    return framework_of(train).gradients.main_buffer
+
+
 def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, lag: Lag) -> Alone:
+    if _has_main_buffers(train):
+        from vramwise.training.reserved_memory.megatron import MainBuffers
+
+        return MainBuffers(memory, model, train, placement)
     if not train.zero_stage:
         return around_blocks(memory, model, train, placement)
     if train.zero_stage < 3:
@@ -191,7 +207,7 @@ class _Replay:
     def _step(self, *, is_first: bool) -> None:
         accumulates = self.train.gradient_accumulation_steps > 1
         self.around.reduces = not (accumulates and gradient_life(self.train).deferred)
-        stayed = not (is_first or self.train.set_to_none)
+        stayed = self.around.adds_from_start or not (is_first or self.train.set_to_none)
         given = self._micro_batch(accumulating=stayed, is_first=is_first)
         self.around.reduces = True
         if accumulates:

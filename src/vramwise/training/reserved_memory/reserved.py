@@ -16,12 +16,12 @@ from vramwise.training.components import Component
 from vramwise.training.counters import plus, scaled
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.units import loads_whole
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
-from vramwise.training.reserved_memory.gathers import loads_whole
 from vramwise.training.reserved_memory.replay import Replayed, replay
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
@@ -225,8 +225,11 @@ def replayed_reserved(
 def _around(
     allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated
 ) -> Quantity:
-    share = max(1.0, played.reserved / allocated.expected)
-    expected = max(played.reserved, allocated.expected)
+    beside = 0.0
+    if framework_of(train).gradients.main_buffer:  # what is gathered for one product alone is counted, and not played
+        beside = max(0.0, allocated.expected - played.allocated)
+    share = max(1.0, (played.reserved + beside) / allocated.expected)
+    expected = max(played.reserved + beside, allocated.expected)
     kept = Quantity(min(allocated.low * share, expected), expected, max(allocated.high * share, expected))
     lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
     return plus(

@@ -14,6 +14,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
 from vramwise.training.activations.block_ends import Streams, given_up, named_by_frames, streams_of
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
+from vramwise.training.activations.fp8 import adds_into_main_gradients
 from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.shared import Parts, parts_of_gradients
 from vramwise.training.activations.sizes import StepShape, cached_casts, is_dequantized, shared_leaves
@@ -104,6 +105,7 @@ class _Writer:
         backward = walk_backward(
             run, accumulating=self.accumulating, waiting=self.shared, begun=part.begun, ending=part.ending,
             pending=self.pending, external=external, recomputed=script.checkpointed,
+            fused=run.layer is not None and adds_into_main_gradients(self.train),
         )  # fmt: skip
         self.pending |= backward.waiting_views
         events = backward.events

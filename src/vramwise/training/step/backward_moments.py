@@ -45,7 +45,7 @@ class Backward:
         if gradients.unsynced and state.train.fsdp_version == 1 and with_frozen:
             done, whole = 0, gradients.unsynced + whole  # of an earlier one
         held = state.after_backward(done, gathered=root.gathered, whole=whole)
-        return [Moment("gradient reduction", held | {Component.REDUCE_SCATTER: root.scattered})]
+        return [Moment("gradient reduction", held | {Component.REDUCE_SCATTER: root.scattered + root.recast})]
 
     def checks(self) -> list[Moment]:
         """The largest reduction of an offloading ZeRO: what it takes to look at the gradients of a bucket.

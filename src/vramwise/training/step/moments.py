@@ -5,6 +5,8 @@ A step's peak is the maximum over moments that hold different things:
 | moment            | alive besides weights, master copy and optimizer states (and gradients, when accumulated)    |
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
+| wrapping          | Megatron: all gradients, and weights once more until they are in their buffer                  |
+| sharding          | FSDP: the whole quantized model, where every GPU has it until it is cut                       |
 | forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
 | forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
@@ -31,6 +33,7 @@ from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import OTHER_MODELS, Component
+from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.gradient_life import gradient_life
@@ -41,7 +44,10 @@ from vramwise.training.step.last_moments import evaluation, optimizer_in_backwar
 from vramwise.training.step.other_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.state import Moment, StepState, state_of, with_critics
 
-__all__ = ["Moment", "step_moments"]
+__all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
+
+BEFORE_STEPS = ("load", "wrapping", "sharding")
+"""Moments at which no product has run, so that no library has a workspace."""
 
 _LOADED = (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, *OTHER_MODELS.values())
 
@@ -63,12 +69,31 @@ def _moments(state: StepState) -> list[Moment]:
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
     found = [load, *forward_moments(state), *backward.inside_blocks()]
     first = _first_step(state, found)
+    found[1:1] = [*_wrapping(state, load), *_sharding(state, load)]
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
     else:
         found += [*backward.checks(), *backward.reduction(), backward.end(), *stepping_moments(state)]
     found += [evaluation(state), *first]
     return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
+
+
+def _wrapping(state: StepState, load: Moment) -> list[Moment]:
+    """Megatron's last buffer is there, and the weights that go into it still have tensors of their own."""
+    if not state.unwrapped:
+        return []
+    own = {name: size for name, size in load.parts.items() if name not in OTHER_MODELS.values()}  # made later
+    made = {Component.GRADIENTS: state.gradients.all, Component.WEIGHTS_BEFORE_THEIR_BUFFER: state.unwrapped}
+    return [Moment("wrapping", own | made)]
+
+
+def _sharding(state: StepState, load: Moment) -> list[Moment]:
+    """Where it is said that quantized weights are not cut in host memory; unsaid, reserved memory alone knows."""
+    if state.train.cpu_ram_efficient_loading is not False:
+        return []
+    most = most_while_cut(state.model, state.train, state.placement)
+    own = load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)
+    return [Moment("sharding", {**load.parts, Component.WHOLE_WEIGHTS: most - own})] if most > own else []
 
 
 def _first_step(state: StepState, found: list[Moment]) -> list[Moment]:

@@ -18,8 +18,9 @@ from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers, buffers
-from vramwise.training.exchange.offload import offloaded
+from vramwise.training.exchange.offload import offloaded, on_gpu
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.main_buffers import main_buffers
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
@@ -69,7 +70,8 @@ SCALAR_BYTES = 512
 
 @record
 class StepState:
-    """A step of one rank. `stays`: what it has from the first step on; `inputs`: ids, labels, images of a batch."""
+    """A step of one rank. `stays`: what it has from the first step on; `inputs`: ids, labels, images of a batch;
+    `unwrapped`: of the weights that are there twice while Megatron's last buffer is filled."""
 
     shape: StepShape
     model: Model
@@ -82,6 +84,7 @@ class StepState:
     gradients: Gradients
     stays: Mapping[Component, int]
     inputs: int
+    unwrapped: int
 
     def until_backward(self, *, gathered: int | None = None) -> dict[Component, int]:
         """What is held until a backward pass begins; `gathered`: weights, where they are not as most of the time."""
@@ -114,6 +117,7 @@ def state_of(
 ) -> StepState:
     """The state of one rank at these sizes."""
     exchanged, gradients, stays = _whatever_the_size(model, train, placement)
+    buffers_made = main_buffers(model, train, placement)
     blocks = Blocks(shape, on_stage(shape.at(axes), placement), train, placement, axes)
     return StepState(
         shape=shape,
@@ -128,6 +132,7 @@ def state_of(
         stays=stays,
         inputs=ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
         + blocks.bytes_of(shape.brought),
+        unwrapped=buffers_made[-1].weights if buffers_made else 0,
     )
 
 
@@ -137,15 +142,15 @@ def _whatever_the_size(
 ) -> tuple[Buffers, Gradients, Mapping[Component, int]]:
     """What a rank has in steps of any micro-batch and sequence."""
     states, exchanged = model_states(model, train, placement), buffers(model, train, placement)
-    away = offloaded(train)
+    away, (master, optimizer) = offloaded(train), on_gpu(states, train)
     stays = {
         Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
         Component.BUFFERS: states.buffers,
         Component.ADAPTERS: states.adapter_weights,
         Component.COPIES_IN_8_BITS: states.copies_8_bit,
         Component.DUMMY_GRADIENTS: dummy_gradient_bytes(model, train, placement),
-        Component.MASTER_WEIGHTS: 0 if away.optimizer else states.master,
-        Component.OPTIMIZER_STATES: 0 if away.optimizer else states.optimizer,
+        Component.MASTER_WEIGHTS: master,
+        Component.OPTIMIZER_STATES: optimizer,
         **extra_model_bytes(model, train, placement),
     }
     return exchanged, gradients_of(model, states, train, placement, exchanged), stays

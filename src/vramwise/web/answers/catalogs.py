@@ -6,22 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramwise import __version__
+from vramwise.scenario.containers import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
 from vramwise.scenario.help import group_of
 from vramwise.scenario.owners import Owner, title_of
 from vramwise.scenario.settings import ownership_of
-from vramwise.scenario.values import (
-    AllOrSeveral,
-    Choice,
-    Fraction,
-    Kind,
-    ModelReference,
-    Several,
-    Size,
-    Switch,
-    Table,
-    Whole,
-)
+from vramwise.scenario.values import Choice, Fraction, Kind, Size, Switch, Whole
 from vramwise.scenario.values import Share as Number
 from vramwise.web.bodies import Body, choice_in, only, text_in, whole_in
 

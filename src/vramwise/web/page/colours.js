@@ -8,6 +8,7 @@ const NUMBER_OF_TERM = {
   "warm-up prefill": 1,
   "KV cache": 2,
   "gathered weights": 2,
+  "whole weights": 2,
   "master weights": 2,
   "logits and loss": 3,
   "profile run: sampler": 3,
