@@ -22,8 +22,8 @@ LLAMA = "meta-llama/Llama-3.1-8B"
 TRAIN: dict[str, dict[str, Any]] = {
     "full fine-tuning on 80 GB": {"model": LLAMA, "gpu": "a100-80gb", "train": {"precision": "bf16-mixed"}},
     "a piece is missing": {
-        "model": "Qwen/Qwen3-8B", "gpu": "rtx-4090",
-        "train": {"method": "qlora", "micro_batch_size": 4, "checkpointing": "full",
+        "model": "Qwen/Qwen3-4B", "gpu": "rtx-4090",
+        "train": {"method": "lora", "micro_batch_size": 4, "checkpointing": "full",
                   "lora_targets": ["q_proj", "v_proj"]},
     },
     "fp32 weights under adapters": {
