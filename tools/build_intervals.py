@@ -52,7 +52,7 @@ NAMED = ("torch named", "version named", "no version named")
 TRAINING = (
     *(f"training allocated, plain, {named}" for named in NAMED[1:]),
     *(f"training allocated, involved, {named}" for named in NAMED),
-    *(f"training kept, {layout}, {named}" for layout in ("plain", "involved") for named in NAMED),
+    *(f"training kept, {layout}, {named}" for layout in ("plain", "involved", "unsaid lengths") for named in NAMED),
 )
 KINDS: dict[str, tuple[str, ...]] = {
     **{cell: ("training", cell.split(", ")[0], ", ".join(cell.split(", ")[:2]), cell) for cell in TRAINING},

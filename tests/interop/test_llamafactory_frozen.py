@@ -24,7 +24,7 @@ def test_llama_pro_trains_every_so_manyth_layer():
 
 def test_layers_of_a_model_with_images_are_those_of_its_text():
     found = train("--finetuning_type", "freeze", model="Qwen/Qwen3-VL-4B-Instruct")
-    assert found["trainable"] == [".34.", ".35."]
+    assert found["trainable"] == ["model.language_model.layers.34.", "model.language_model.layers.35."]
 
 
 def test_a_model_that_is_not_known_is_what_is_said():

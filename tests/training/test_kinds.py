@@ -52,3 +52,10 @@ def test_what_is_involved_and_what_is_kept_go_by_versions():
         "peak_reserved": "training kept, involved, torch named",
     }
     assert _cells(_without("framework_version"))["peak_reserved"] == "training kept, plain, no version named"
+
+
+def test_what_is_kept_after_samples_of_unsaid_lengths_is_told_apart():
+    conversations = {**_without("framework_version"), "framework": "unsloth", "method": "qlora"}
+    assert _cells(conversations)["peak_reserved"] == "training kept, unsaid lengths, no version named"
+    said = {**conversations, "sample_lengths": {"mean": 200, "spread": 50}}
+    assert "unsaid" not in _cells(said)["peak_reserved"]

@@ -22,7 +22,7 @@ from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.job import Job, job_of, moments_at
 from vramwise.training.kept_memory import Counted, KeptMemory, least_of
-from vramwise.training.kinds import kinds_of_estimate
+from vramwise.training.kinds import has_unsaid_lengths, kinds_of_estimate
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
@@ -183,7 +183,9 @@ def first_quantities(
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     tensors = Quantity.exact(peak.total)
     if samples_completions(job.train):
-        tensors = counters.down_to(tensors, _with_shorter_completions(job, rank))
+        tensors = counters.down_to(tensors, _at_share(job, rank, *_SHORTER_COMPLETIONS))
+    elif has_unsaid_lengths(job.train):
+        tensors = counters.down_to(tensors, _at_share(job, rank, *_SHORTER_SAMPLES))
     if may_keep_views(job.train) and rank.data_parallel > 1:
         tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
@@ -295,9 +297,13 @@ def at_usual_length(job: Job) -> Job:
     return replace(job, train=train.replace(sequence_length=usual))
 
 
-def _with_shorter_completions(job: Job, rank: Placement) -> int:
-    """The peak where the longest sampled completion ends at three quarters of the limit."""
-    sequence = max(1, job.local_sequence * 3 // 4)
+_SHORTER_COMPLETIONS = 3, 4
+_SHORTER_SAMPLES = 1, 4  # assumed; unsloth's notebooks on Alpaca, cut at 2,048 tokens, take what such samples would
+
+
+def _at_share(job: Job, rank: Placement, part: int, of: int) -> int:
+    """The peak where the longest sequence of the run has this part of the limit."""
+    sequence = max(1, job.local_sequence * part // of)
     batch = job.train.micro_batch_size
     structure = job.structure.at_tokens(batch * sequence)
     return max(m.total for m in moments_at(job.model, structure, rank, batch, sequence, job.accumulates))
