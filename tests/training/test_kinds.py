@@ -57,5 +57,5 @@ def test_what_is_involved_and_what_is_kept_go_by_versions():
 def test_what_is_kept_after_samples_of_unsaid_lengths_is_told_apart():
     conversations = {**_without("framework_version"), "framework": "unsloth", "method": "qlora"}
     assert _cells(conversations)["peak_reserved"] == "training kept, unsaid lengths, no version named"
-    said = {**conversations, "sample_lengths": {"mean": 200, "spread": 50}}
+    said = {**conversations, "sample_lengths": {"mean": 200, "spread": 50, "maximum": 400}}
     assert "unsaid" not in _cells(said)["peak_reserved"]
