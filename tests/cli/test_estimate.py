@@ -166,15 +166,15 @@ def test_what_does_not_fit_is_exit_3_and_says_what_saves_most(capsys):
     assert all("   fits" in row or "   tight, " in row for row in rows if "sizes in GiB" not in row)
 
 
-QLORA_8B = ("qwen3-8b", "--task", "train", "--method", "qlora", "--checkpointing", "full", "--micro-batch-size", "4")
+LORA_8B = ("qwen3-8b", "--task", "train", "--method", "lora", "--checkpointing", "full", "--micro-batch-size", "4")
 
 
 def test_a_tight_run_says_so_everywhere_and_exits_0(capsys):
-    needed = json.loads(estimate(capsys, *QLORA_8B, "--json"))["quantities"]["total_needed"]
+    needed = json.loads(estimate(capsys, *LORA_8B, "--json"))["quantities"]["total_needed"]
     total = str((needed["expected"] + needed["high"]) // 2)
-    screen = estimate(capsys, *QLORA_8B, "--gpu-total-bytes", total, code=0)
+    screen = estimate(capsys, *LORA_8B, "--gpu-total-bytes", total, code=0)
     answer = next(line for line in screen.splitlines() if line.startswith("needs  "))
-    verdict = json.loads(estimate(capsys, *QLORA_8B, "--gpu-total-bytes", total, "--json", code=0))["verdict"]
+    verdict = json.loads(estimate(capsys, *LORA_8B, "--gpu-total-bytes", total, "--json", code=0))["verdict"]
     said = f"fits with {math.floor(100 * verdict['probability'])} %"
     assert (verdict["word"], verdict["fits"]) == ("tight", True)
     assert f"TIGHT: {said}" in answer
@@ -184,7 +184,7 @@ def test_a_tight_run_says_so_everywhere_and_exits_0(capsys):
 @pytest.mark.parametrize(
     "command",
     [("--gpu", "4090", "--", "python", "train.py", "--model_name_or_path", "Qwen/Qwen3-8B", "--load_in_4bit",
-      "--per_device_train_batch_size", "4", "--use_peft", "--gradient_checkpointing", "--max_length", "2048"),
+      "--per_device_train_batch_size", "8", "--use_peft", "--gradient_checkpointing", "--max_length", "2048"),
      ("llama-3.1-8b", "--task", "serve", "--gpu", "4060"),
      ("llama-3.1-8b", "--task", "serve", "--engine", "sglang", "--gpu", "4090", "--max-model-len", "131072"),
      ("qwen3-32b", "--task", "serve", "--engine", "llama.cpp", "--gguf-quant", "q8_0", "--gpu", "3090",

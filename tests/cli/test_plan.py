@@ -165,5 +165,5 @@ def test_layers_on_the_host_have_their_bytes(capsys):
 
 
 def test_the_plain_no_names_every_unequal_card(capsys):
-    assert main(["plan", "qwen3-8b", "--goal", "train", "--gpus", "4090,3090"]) == 0
+    assert main(["plan", "qwen3-14b", "--goal", "train", "--gpus", "4090,3090"]) == 0
     assert "no: not in the memory of GeForce RTX 4090 + GeForce RTX 3090" in capsys.readouterr().out

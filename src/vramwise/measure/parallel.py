@@ -1,24 +1,26 @@
 """Several GPUs: the same run on every rank under torchrun, with DDP, FSDP 2 or tensor parallelism by DTensor.
 
-Ranks form a mesh of data parallel × tensor parallel. FSDP 2 wraps every layer and then the root; tensor parallelism
-cuts layers and vocabulary. With gloo all of it also runs on CPUs.
+Ranks form a mesh of data parallel × tensor parallel. FSDP 2 wraps every layer, what the framework wraps beside them,
+and then the root; tensor parallelism cuts layers and vocabulary. With gloo all of it also runs on CPUs.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any
 
 from vramwise.errors import UsageError
+from vramwise.frameworks import framework_of
 from vramwise.measure.building import build, torch_dtype
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library
 from vramwise.measure.local_run import LocalRun
 from vramwise.measure.recorder import Recorder
+from vramwise.scenario import Scenario
 
 BUCKETS = "gradient buckets"
 GLOO_LETS_GO_S = 0.01
@@ -137,14 +139,33 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
 
 
 def sharded(model: Any, mesh: Any, settings: Any) -> None:
-    """FSDP 2 over the mesh: each layer its own unit, then what is left."""
+    """FSDP 2 over the mesh: each layer its own unit, embedding and output layer where the framework has them so, then
+    what is left."""
     fsdp = library("torch.distributed.fsdp")
     dtype = torch_dtype(str(settings.get("compute_dtype") or "bf16"))
     policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
     reshard = bool(settings.get("reshard_after_forward", True))
     for layer in layers_of(model):
         fsdp.fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+    if _has_outer_units(settings):
+        head = model.get_output_embeddings()
+        last = [*(m for m in [_final_norm(model)] if m is not None), head]
+        if head.weight is not model.get_input_embeddings().weight:
+            fsdp.fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+            fsdp.fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fsdp.fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+
+
+def _has_outer_units(settings: Mapping[str, object]) -> bool:
+    train = Scenario.from_dict({"model": "measured", "task": "train", "train": settings}).train
+    return framework_of(train).sharding.outer_units(train)
+
+
+def _final_norm(model: Any) -> Any:
+    """The last norm beside the layers (accelerate 1.15 utils/fsdp_utils.py _find_final_norm)."""
+    base = getattr(model, model.base_model_prefix, model)
+    norms = [module for module in base.children() if "Norm" in type(module).__name__]
+    return norms[-1] if norms else None
 
 
 def layers_of(model: Any) -> list[Any]:
