@@ -302,11 +302,10 @@ _SHORTER_SAMPLES = 1, 4  # assumed; unsloth's notebooks on Alpaca, cut at 2,048 
 
 
 def _at_share(job: Job, rank: Placement, part: int, of: int) -> int:
-    """The peak where the longest sequence of the run has this part of the limit."""
+    """The peak where the longest sequence of the run has this part of the limit, with the loss of the limit."""
     sequence = max(1, job.local_sequence * part // of)
     batch = job.train.micro_batch_size
-    structure = job.structure.at_tokens(batch * sequence)
-    return max(m.total for m in moments_at(job.model, structure, rank, batch, sequence, job.accumulates))
+    return max(m.total for m in moments_at(job.model, job.structure, rank, batch, sequence, job.accumulates))
 
 
 def _outside_zero_init(job: Job, rank: Placement) -> int:
