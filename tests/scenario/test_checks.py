@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from vramwise import estimate
 from vramwise.errors import ScenarioError
 from vramwise.scenario import Scenario
 
@@ -109,11 +108,3 @@ def test_chunks_of_a_stage_take_turns_where_no_order_is_named():
     asked = {"num_gpus": 2, "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 2}
     assert read("train", **asked).train.pipeline_schedule == "interleaved-1f1b"
     assert read("train", **asked, pipeline_schedule="zero-bubble").train.pipeline_schedule == "zero-bubble"
-
-
-def test_what_is_computed_again_needs_a_framework_that_checkpoints() -> None:
-    """Nobody states `checkpointing`: Trainer does none, and the answer could not be asked for again."""
-    table = {"model": "Qwen/Qwen3-0.6B", "task": "train", "train": {"recompute": ["op"]}}
-    with pytest.raises(ScenarioError, match="recompute: needs checkpointing selective or full; it is none"):
-        estimate(table)
-    assert estimate({**table, "train": {"recompute": ["op"], "framework": "unsloth"}}) is not None

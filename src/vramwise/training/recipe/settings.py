@@ -70,8 +70,6 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> ResolvedTrain:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
     train = with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype)
-    if train.recompute and train.checkpointing == "none":  # the framework's own, where nobody stated it
-        raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
     train = _quantized_experts(train, model)
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
