@@ -147,12 +147,11 @@ def sharded(model: Any, mesh: Any, settings: Any) -> None:
     reshard = bool(settings.get("reshard_after_forward", True))
     for layer in layers_of(model):
         fsdp.fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-    if _has_outer_units(settings):
-        head = model.get_output_embeddings()
-        last = [*(m for m in [_final_norm(model)] if m is not None), head]
-        if head.weight is not model.get_input_embeddings().weight:
-            fsdp.fully_shard(model.get_input_embeddings(), mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
-            fsdp.fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+    if head is not None and head.weight is not embedding.weight and _has_outer_units(settings):
+        last = [module for module in (_final_norm(model), head) if module is not None]
+        fsdp.fully_shard(embedding, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
+        fsdp.fully_shard(last, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
     fsdp.fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard)
 
 

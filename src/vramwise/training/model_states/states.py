@@ -23,6 +23,7 @@ from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, k
 from vramwise.training.model_states.rotary_tables import rotary_table_bytes
 from vramwise.training.recipe.adapters import adapters, peft_targets
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
+from vramwise.training.recipe.framework_defaults import ADAPTERS
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import (
     NARROWED_AGAIN,
@@ -179,7 +180,7 @@ def keeps_originals(train: ResolvedTrain) -> bool:
 
     peft 0.21 utils/other.py ModulesToSaveWrapper: `original_module`, and a deep copy of it that trains.
     """
-    return train.method in ("lora", "qlora") and framework_of(train).quantizing.keeps_originals
+    return train.method in ADAPTERS and framework_of(train).quantizing.keeps_originals
 
 
 @record(eq=False)

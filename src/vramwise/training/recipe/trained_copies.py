@@ -14,13 +14,12 @@ from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Block, Parameter
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
-
-_ADAPTERS = ("lora", "qlora")
+from vramwise.training.recipe.framework_defaults import ADAPTERS
 
 
 def trains_copies(train: TrainSettings) -> bool:
     """Whether base weights train beside adapters."""
-    return train.method in _ADAPTERS and bool(train.trainable)
+    return train.method in ADAPTERS and bool(train.trainable)
 
 
 def copied_dtype(train: TrainSettings) -> str | None:

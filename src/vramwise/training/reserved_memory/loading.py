@@ -125,14 +125,7 @@ def _becomes_quantized(parameter: Parameter, form: QuantFormat | None) -> bool:
 
 def load(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, warm_up: int) -> None:
     """Allocate weights, adapters and buffers of a rank; `warm_up`: bytes of the block before them, 0 where none is."""
-    trained: dict[str, int] = {}
-    added: list[int] = []  # an adapter's two matrices go by one name
-    for tensor, base in trained_tensors(model, train):
-        size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
-        if tensor.name == base.name:
-            trained[tensor.name] = size
-        else:
-            added.append(size)
+    trained, added = trained_sizes(model, train, placement)
     if warm_up:
         memory.drop_all(memory.some(warm_up))
         base_weights = _through_quantizer(memory, model, train, trained)
@@ -140,12 +133,27 @@ def load(memory: Memory, model: Model, train: ResolvedTrain, placement: Placemen
             base_weights = _cast(memory, base_weights, _FP32)
     else:
         _as_stored(memory, model, train, placement, trained)
-    memory.some(*added, *buffer_bytes(model, train, placement))
+    memory.some(*(size for _, size in added), *buffer_bytes(model, train, placement))
     if warm_up:
         if narrows_again(train):
             _cast(memory, [one for one in base_weights if one[0].part in NARROWED_AGAIN], _FP16)
         if framework_of(train).trainer:
             memory.empty_cache()
+
+
+def trained_sizes(
+    model: Model, train: ResolvedTrain, placement: Placement
+) -> tuple[dict[str, int], list[tuple[Parameter, int]]]:  # fmt: skip
+    """A rank's bytes of each base weight that trains, by name, and of each adapter's matrix, with what it adds to."""
+    trained: dict[str, int] = {}
+    added: list[tuple[Parameter, int]] = []  # an adapter's two matrices go by one name
+    for tensor, base in trained_tensors(model, train):
+        size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
+        if tensor.name == base.name:
+            trained[tensor.name] = size
+        else:
+            added.append((base, size))
+    return trained, added
 
 
 def _as_stored(

@@ -24,6 +24,7 @@ from vramwise.training.model_states.states import (
 )
 from vramwise.training.reserved_memory.gathers import Alone
 from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.loading import trained_sizes
 from vramwise.training.resolved import ResolvedTrain
 
 WRAPPING = 1
@@ -61,13 +62,7 @@ class MainBuffers(Alone):
     def _weights(self) -> dict[bool, list[Held]]:
         """Allocate all weights; those that a buffer takes, of experts and of the rest."""
         memory, model, train, placement = self.memory, self.model, self.train, self.placement
-        sizes, added = dict[str, int](), list[tuple[bool, int]]()
-        for tensor, base in trained_tensors(model, train):
-            size = placement.local_numel(base, tensor.numel) * tensor.param_bytes
-            if tensor.name == base.name:
-                sizes[tensor.name] = size
-            else:
-                added.append((base.shard.startswith("expert"), size))
+        sizes, added = trained_sizes(model, train, placement)
         form = quantizer(model, train)
         own: dict[bool, list[Held]] = {False: [], True: []}
         for p in model.parameters:
@@ -77,8 +72,8 @@ class MainBuffers(Alone):
             held = memory.some(sizes.get(p.name, frozen))
             if p.name in sizes:
                 own[p.shard.startswith("expert")] += held
-        for of_experts, size in added:
-            own[of_experts] += memory.some(size)
+        for base, size in added:
+            own[base.shard.startswith("expert")] += memory.some(size)
         memory.some(*buffer_bytes(model, train, placement))
         return own
 
