@@ -47,7 +47,8 @@ class Buffers:
 
     `prefetched`: what of the gathered weights is still the output of their all-gather; `largest_gathers`: the largest
     two such outputs one after the other, that of the root unit included. `between_layers`: the gathered weights while
-    no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins.
+    no layer runs; `at_loss`, `at_head`: while the head and the loss run, and when the head's backward begins;
+    `behind_head`: in the backward pass of the loss itself.
     `backward_buckets`: buckets that are there in backward alone, `buckets_first`: from before its first operation on;
     `buckets_stay`: through all micro-batches of a step but the forward pass of the first;
     `by_call`: what ZeRO-3 keeps gathered, instead of `gathered`; `secondary`: ZeRO++'s second copy of the weights.
@@ -66,6 +67,7 @@ class Buffers:
     at_loss: int = 0
     between_layers: int = 0
     at_head: int = 0
+    behind_head: int = 0
     backward_buckets: int = 0
     buckets_first: bool = False
     buckets_stay: bool = False
@@ -118,6 +120,7 @@ def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
         largest_gathers=most,
         at_loss=0 if kept is None else kept.after_forward,
         at_head=0 if kept is None else kept.after_forward,
+        behind_head=0 if kept is None else kept.after_forward,
         reduce_scatter=reduction_bytes(model, train, placement, zero),
         buckets=offload_staging_bytes(model, train, placement) + (buckets if train.zero_stage == 3 else 0),
         backward_buckets=buckets if train.zero_stage < 3 else 0,
@@ -169,6 +172,9 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
     at_loss, at_head = _beside_layers(train, model, root, unit, ahead)
     if own_units(train, model) and not loss_is_apart(train, model):
         at_loss = 2 * root  # the last all-gather was the output layer's
+    # Units of their own ask for the next when their own backward begins, the root unit when the loss's does
+    # (torch 2.13 distributed/fsdp/_fully_shard/_fsdp_state.py `_pre_backward`, on the outputs of a unit's forward).
+    behind_head = root if own_units(train, model) else at_head
     return Buffers(
         gathered=whole + around,
         unsharded_gradients=_unsharded_gradients(model, train, placement, grad),
@@ -180,6 +186,7 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
         between_layers=held + root,
         at_loss=max(at_loss, held + root),
         at_head=max(at_head, held + root),
+        behind_head=max(behind_head, held + root),
     )
 
 

@@ -162,6 +162,8 @@ class Backward:
             return exchanged.gathered - exchanged.prefetched
         if index < lowest and self.root.scattered:  # behind the embedding no layer is left to gather
             return exchanged.between_layers
+        if self.blocks.runs[index].name == "loss":
+            return exchanged.behind_head
         return exchanged.at_head if is_head else exchanged.gathered
 
     def _whole(self, index: int, *, in_logits: bool) -> int:
