@@ -16,7 +16,7 @@ from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tensor import Node
 from vramwise.scenario import Scenario
 from vramwise.training.activations.context_parallel import with_context_parallel
-from vramwise.training.activations.sizes import recorded
+from vramwise.training.activations.recording import recorded
 from vramwise.training.job import Job, job_of
 
 TOKENS, WIDTH = 4096, 64

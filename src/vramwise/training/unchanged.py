@@ -19,7 +19,7 @@ from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.loss import is_one_kernel, with_loss
-from vramwise.training.activations.sizes import recorded
+from vramwise.training.activations.recording import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.memo import Memo

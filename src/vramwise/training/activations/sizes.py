@@ -7,16 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-from vramwise.errors import UnsupportedModelError, ViewError
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import torch_version
 from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, last_uses_in, walk_forward
 from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
 from vramwise.models.model import Model
-from vramwise.models.overrides import Kernels
-from vramwise.models.step import BlockRun, Forward, Structure, record_forward, runs_in, structure_of
+from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structure_of
 from vramwise.training.activations.block_ends import (
     given_up,
     is_head,
@@ -26,22 +23,15 @@ from vramwise.training.activations.block_ends import (
     tables,
 )
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
-from vramwise.training.activations.compiled import compiles_layers, with_compiled_layers
-from vramwise.training.activations.context_parallel import with_context_parallel
-from vramwise.training.activations.dequantization import with_dequantization
-from vramwise.training.activations.fp8 import adds_into_main_gradients, with_fp8_products
-from vramwise.training.activations.loss import logits_held, with_loss
-from vramwise.training.activations.rewriting import with_softmax_inputs
+from vramwise.training.activations.fp8 import adds_into_main_gradients
+from vramwise.training.activations.loss import logits_held
+from vramwise.training.activations.recording import micro_batch
 from vramwise.training.activations.shared import Parts, parts_of_gradients, shared_streams
-from vramwise.training.layout.layers_apart import with_layers_apart
-from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.lengths import lengths
 from vramwise.training.recipe.settings import execution, keeps_outputs, of_operations
 from vramwise.training.resolved import ResolvedTrain
-
-SOFTMAX_LEAVES_ITS_INPUT_SINCE = (1, 11)
 
 Groups = tuple[tuple[Dim, int], ...]
 """Sizes with how often each occurs: the allocator rounds each one up."""
@@ -167,7 +157,7 @@ class StepShape:
     def recorded(self) -> Forward:
         """What they were shaped from; recorded again where the shape was kept without it."""
         if self.forward is None:
-            object.__setattr__(self, "forward", _forward(*self.recording))
+            object.__setattr__(self, "forward", micro_batch(*self.recording))
         assert self.forward is not None
         return self.forward
 
@@ -225,50 +215,9 @@ def put_shapes(model: Model, shapes: Iterable[KnownShape]) -> None:
         _shapes.put((model, train, structure, accumulating), shape)
 
 
-def recorded(
-    model: Model, train: ResolvedTrain, batch: int, sequence: int, kernels: tuple[Kernels, ...] | None = None
-) -> Forward:  # fmt: skip
-    """The forward pass of one rank as its layers run it, before what frameworks and losses do in another way.
-
-    `kernels`: libraries in place of those that the settings name. Raises UnsupportedModelError.
-    """
-    tensor_parallel = train.tensor_parallel_size
-    local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
-    runs = execution(train, model) if kernels is None else replace(execution(train, model), kernels=kernels)
-    try:
-        tokens, source = lengths(model, train, sequence)
-        return record_forward(local, runs, batch=batch, sequence=tokens, source=source)
-    except ViewError as error:
-        if tensor_parallel == 1:
-            raise
-        kind = model.config.model_type
-        raise UnsupportedModelError(f"tensor parallelism inside layers of {kind} models is not described") from error
-
-
-def _forward(model: Model, train: ResolvedTrain, batch: int, sequence: int) -> Forward:
-    """The recorded forward pass of one rank, with the scenario's kernels and loss."""
-    forward = recorded(model, train, batch, sequence)
-    if train.quantization is not None:
-        forward = with_dequantization(forward, train, model.config.model_type)
-    forward = with_fp8_products(forward, train)
-    if compiles_layers(train):
-        forward = with_compiled_layers(forward)
-    forward = with_loss(forward, train, model)
-    if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
-        forward = with_softmax_inputs(forward)
-    forward = with_context_parallel(forward, train)
-    if train.sequence_parallel:
-        regathers = framework_of(train).sharding.regathers_sequences
-        among = train.expert_tensor_parallel_size
-        forward = with_sequence_parallel(
-            forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among
-        )
-    return with_layers_apart(forward, train)
-
-
 def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool) -> StepShape:
     model, train, *_ = recording
-    forward = _forward(*recording)
+    forward = micro_batch(*recording)
     shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
     blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
