@@ -9,7 +9,7 @@ from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.liveness import largest, walk_backward
 from vramwise.models.step import BlockRun
-from vramwise.training.activations.loss import CHUNKS, chunked
+from vramwise.training.activations.ways_to_loss import CHUNKS, chunked
 
 ROWS, CLASSES = 512, 1024
 

@@ -15,7 +15,7 @@ from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.liveness import largest, walk_backward
 from vramwise.models.step import BlockRun
-from vramwise.training.activations.loss import compiled_softmax, loss_parallel, softmax_in_place
+from vramwise.training.activations.ways_to_loss import compiled_softmax, loss_parallel, softmax_in_place
 
 ROWS, CLASSES = 512, 1024
 
