@@ -359,6 +359,8 @@ def _beside_others(result: Result, room: Room | None) -> Result:
     kept = f"the process fills {format_bytes(int(filled.expected))}: of {asked} that must stay free {left} are left"
     verdict = verdict_of(filled, room.usable_bytes, LateReasons([kept, limits], lambda: judged.reasons))
     quantities = {**result.quantities, "total_needed": filled}
+    if "oom" in quantities:
+        quantities["oom"] = Quantity.exact(not verdict.fits)
     if "serve" in result.scenario:  # its share stays as large however short and few requests are
         quantities |= {name: Quantity.exact(0) for name in ("max_batch", "max_seq") if name in quantities}
     return replace(result, verdict=verdict, quantities=quantities)

@@ -98,6 +98,7 @@ def test_sglang_takes_its_share_of_what_is_free():
     assert caches[0] - caches[1] == pytest.approx(held * share, rel=0.01)
     kept = serving("sglang", reserve_bytes="20%")
     assert kept.verdict.word == "does not fit"
+    assert kept.quantities["oom"].expected
     assert "that must stay free" in kept.verdict.reasons[0]
 
 
