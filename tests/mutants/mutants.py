@@ -2,10 +2,11 @@
 
     python tests/mutants/mutants.py [--seed N] [--mutants N] [--only PACKAGE…] [--jobs N] [--ignore PATH]
 
-A mutant changes one comparison, product, sum, truth value or whole number inside a function. The tests of its package
-are asked first, and those that use the package (TESTED_FROM) where these notice nothing. Exit 0 when at least nine in
-ten are noticed; those that are not are listed with their place, each a hole in the tests or a change without effect.
-Exit 2 where tests fail without a mutant: they would notice every one.
+A mutant changes one comparison, product, sum, truth value or whole number inside a function. The tests nearest to its
+file are asked first, then those of its package and those that use the package (TESTED_FROM), until one fails. That one
+must pass with the code as it is: exit 2 where it does not, since it would notice every mutant. Exit 0 when at least
+nine in ten are noticed; those that are not are listed with their place, each a hole in the tests or a change without
+effect.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
+from changed_tests import ALWAYS, nearest_tests
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "vramwise"
@@ -56,8 +58,8 @@ TESTED_FROM = {
 }
 """Tests that use a package, beside those of its own folder; the first stand for that where it has none."""
 LEAST_SHARE = 0.9
-PATIENCE = 10  # times as long as without a mutant: one that makes the tests run for ever was noticed
-LEAST_PATIENCE_S = 300
+BUDGET_S = 900  # a test that would begin later is not asked
+PATIENCE_S = 1800  # a mutant that makes a test run for ever was noticed
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -170,14 +172,16 @@ def _whole(node: ast.expr, new: ast.expr) -> Span:
     return (node.lineno, node.col_offset), end, f"({ast.unparse(new)})"
 
 
-def own_tests(package: str) -> str:
-    """The tests that are asked first: the package's own folder, else the first that use it."""
-    return package if (ROOT / "tests" / package).is_dir() else TESTED_FROM[package][0]
+def asked_of(mutant: Mutant) -> list[str]:
+    """Files and folders of tests, the nearest first."""
+    near = [name for name in nearest_tests([str(mutant.file.relative_to(ROOT))]) if name not in ALWAYS]
+    return [*near, *(f"tests/{name}" for name in folders_of(mutant.package))]
 
 
-def other_tests(package: str) -> list[str]:
-    """The tests that are asked where its own notice nothing."""
-    return [one for one in TESTED_FROM[package] if one != own_tests(package)]
+def folders_of(package: str) -> list[str]:
+    """The tests of a package and of those that use it."""
+    own = [package] if (ROOT / "tests" / package).is_dir() else []
+    return [*own, *TESTED_FROM[package]]
 
 
 def drawn(count: int, seed: int, packages: list[str]) -> list[Mutant]:
@@ -191,51 +195,26 @@ def drawn(count: int, seed: int, packages: list[str]) -> list[Mutant]:
     return found
 
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-
 class Judge:
-    """Folders of tests, which must pass with the code as it is, and what they say of a mutant."""
+    """What the tests say of a mutant; a test that fails must pass with the code as it is."""
 
-    def __init__(self, ignored: list[str], jobs: int) -> None:
+    def __init__(self, ignored: list[str]) -> None:
         self.ignored = [f"--ignore={path}" for path in ignored]
-        self.jobs = jobs
-        self.patience_s: dict[str, float] = {}
+        self.sound: set[str] = set()
 
-    def check(self, folders: list[str]) -> None:
-        """Runs tests without a mutant, once. SystemExit 2 where they fail."""
-
-        def passed(folder: str) -> tuple[str, str, float]:
-            begin = time.monotonic()
-            return folder, self._failure(folder, None), time.monotonic() - begin
-
-        new = [folder for folder in dict.fromkeys(folders) if folder not in self.patience_s]
-        for folder, failure, seconds in self._each("without a mutant", passed, new):
-            if failure:
-                print(f"mutants: tests/{folder} fails without a mutant: {failure}", file=sys.stderr)
+    def noticed_by(self, mutant: Mutant) -> str:
+        """The first test that fails, "" if none. SystemExit 2 where it fails without the mutant, too."""
+        failing = self._failure(asked_of(mutant), mutant)
+        test = failing.removeprefix("FAILED ").removeprefix("ERROR ").split(" - ")[0]
+        if "::" in test and test not in self.sound:
+            problem = self._failure([test], None)
+            if problem:
+                print(f"mutants: fails without a mutant: {problem}", file=sys.stderr)
                 raise SystemExit(2)
-            self.patience_s[folder] = max(LEAST_PATIENCE_S, PATIENCE * seconds)
+            self.sound.add(test)
+        return test
 
-    def missed(self, mutants: list[Mutant], folders: Callable[[Mutant], list[str]]) -> list[Mutant]:
-        """Those mutants that the tests in their folders do not notice."""
-
-        def noticing(mutant: Mutant) -> tuple[Mutant, str | None]:
-            return mutant, next((folder for folder in folders(mutant) if self._failure(folder, mutant)), None)
-
-        left = []
-        for mutant, folder in self._each("mutants", noticing, mutants):
-            print(f"noticed by tests/{folder}: {mutant}" if folder else f"missed by its tests: {mutant}", flush=True)
-            left += [] if folder else [mutant]
-        return left
-
-    def _each(self, what: str, work: Callable[[Item], Found], items: list[Item]) -> Iterator[Found]:
-        with ThreadPoolExecutor(self.jobs) as pool:
-            for number, found in enumerate(pool.map(work, items), 1):
-                yield found
-                print(f"{what}: {number} of {len(items)}", file=sys.stderr, flush=True)
-
-    def _failure(self, folder: str, mutant: Mutant | None) -> str:
+    def _failure(self, tests: list[str], mutant: Mutant | None) -> str:
         """What fails first in a copy of the code, "" if nothing; a mutant that takes too long fails too."""
         with TemporaryDirectory() as place:
             sources = Path(place) / "src"
@@ -245,19 +224,19 @@ class Judge:
                 lines = target.read_text("utf-8").splitlines(keepends=True)
                 lines[mutant.line - 1] = mutant.after + "\n"
                 target.write_text("".join(lines), "utf-8")
-            return first_failure(sources, [f"tests/{folder}", *self.ignored], self.patience_s.get(folder))
+            return first_failure(sources, [*tests, *self.ignored])
 
 
-def first_failure(sources: Path, tests: list[str], patience_s: float | None) -> str:
+def first_failure(sources: Path, tests: list[str]) -> str:
     """The first test that fails with the code of a folder, or why none ran; "" where all pass."""
     variables = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    asked = ("-x", "-q", "-p", "no:cacheprovider", "--budget-s", str(BUDGET_S))
     with subprocess.Popen(
-        command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
+        [sys.executable, "-m", "pytest", *asked, *tests], cwd=ROOT, env=variables, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
     ) as running:  # fmt: skip
         try:
-            printed, _ = running.communicate(timeout=patience_s)
+            printed, _ = running.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             os.killpg(running.pid, signal.SIGKILL)  # with the programs that the tests started
             return "no end"
@@ -277,13 +256,14 @@ def main() -> int:
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it; tests send it
     mutants = drawn(args.mutants, args.seed, args.only)
-    judge = Judge(args.ignore, args.jobs)
-    judge.check([own_tests(mutant.package) for mutant in mutants])
-    missed = judge.missed(mutants, lambda mutant: [own_tests(mutant.package)])
-    judge.check([tests for mutant in missed for tests in other_tests(mutant.package)])
-    missed = judge.missed(missed, lambda mutant: other_tests(mutant.package))
-    share = 1 - len(missed) / len(mutants)
-    print(f"{len(mutants) - len(missed)} of {len(mutants)} mutants noticed ({share:.0%}), seed {args.seed}")
+    judge, missed = Judge(args.ignore), 0
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for number, (mutant, test) in enumerate(zip(mutants, pool.map(judge.noticed_by, mutants), strict=True), 1):
+            missed += not test
+            print(f"noticed by {test}: {mutant}" if test else f"missed by its tests: {mutant}", flush=True)
+            print(f"mutants: {number} of {len(mutants)}", file=sys.stderr, flush=True)
+    share = 1 - missed / len(mutants)
+    print(f"{len(mutants) - missed} of {len(mutants)} mutants noticed ({share:.0%}), seed {args.seed}")
     return 0 if share >= LEAST_SHARE else 1
 
 

@@ -8,14 +8,23 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from mutants import PACKAGES, ROOT, mutants_of, other_tests, own_tests
+from mutants import PACKAGES, ROOT, asked_of, folders_of, mutants_of
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_package_has_tests_to_ask(package: str) -> None:
-    for tests in (own_tests(package), *other_tests(package)):
+    folders = folders_of(package)
+    assert folders
+    assert len(set(folders)) == len(folders)
+    for tests in folders:
         assert (ROOT / "tests" / tests).exists(), tests
-    assert own_tests(package) not in other_tests(package)
+
+
+def test_the_nearest_tests_are_asked_first() -> None:
+    mutant = next(mutants_of(ROOT / "src" / "vramwise" / "hardware" / "room.py"))
+    asked = asked_of(mutant)
+    assert asked[0].startswith("tests/hardware/test_")
+    assert asked.index("tests/hardware/test_room.py") < asked.index("tests/hardware") < asked.index("tests/cli")
 
 
 def test_a_mutant_is_another_text_of_one_line() -> None:
