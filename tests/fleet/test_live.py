@@ -19,6 +19,7 @@ import pytest
 import yaml
 from real_prometheus import STARTING_S, free_port, program, prometheus
 
+from by_turns import is_thorough
 from vramwise.cli.main import main
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -70,7 +71,10 @@ def value(address, query):
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
-    """The address of a Prometheus that scrapes each second and has evaluated its rules a few times."""
+    """The address of a Prometheus that scrapes each second and has evaluated its rules a few times.
+
+    A thorough run lets it scrape for two minutes.
+    """
     program("prometheus")
     folder, port = tmp_path_factory.mktemp("live"), free_port()
     scenario = folder / "scenario.toml"
@@ -96,7 +100,8 @@ def live(tmp_path_factory):
         }  # fmt: skip
         address = stack.enter_context(prometheus(folder, yaml.safe_dump(config)))
         deadline = time.monotonic() + STARTING_S
-        recorded = 'count_over_time(job:vramwise_lost_gpus:sum{reason="communication"}[1m]) > 3'
+        times = 115 if is_thorough() else 3
+        recorded = f'count_over_time(job:vramwise_lost_gpus:sum{{reason="communication"}}[3m]) > {times}'
         waited = f'{recorded} and on() up{{job="vramwise"}} > 0'
         while not value(address, waited):
             assert time.monotonic() < deadline, value(address, "up")

@@ -67,6 +67,25 @@ def test_a_wheel_holds_what_answers_need_and_answers_as_the_checkout_does(wheels
     assert said[0] == said[1] != b""
 
 
+def test_one_wheel_serves_every_platform(wheels):
+    """Of Python alone: a compiled one could answer otherwise."""
+    (wheel,) = wheels[0].glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert [name for name in archive.namelist() if name.endswith((".so", ".pyd", ".dylib"))] == []
+
+
+def test_what_was_not_at_hand_stands_in_a_matrix_that_is_said_not_to_have_run():
+    matrix = yaml.safe_load((ROOT / ".github/workflows/platforms.yml").read_text("utf-8"))["jobs"]["wheel"]["strategy"]
+    systems, pythons = matrix["matrix"]["os"], matrix["matrix"]["python"]
+    assert {name.partition("-")[0] for name in systems} == {"ubuntu", "macos", "windows"}
+    assert f">={pythons[0]}" == PROJECT["requires-python"]
+    page = (ROOT / "docs/install.md").read_text("utf-8")
+    assert "`.github/workflows/platforms.yml`" in page
+    assert "**were not run**" in page
+    assert f"CPython {pythons[-1]}" in page
+
+
 def test_every_extra_is_tried_in_an_environment_of_its_own():
     import check
 
