@@ -67,7 +67,8 @@ class ParallelCut:
         to keys or values (`key_value_rows`).
         """
         shape, tp = parameter.shape, self.tensor_parallel_size
-        first, last = 0, len(shape) - 1
+        # Kimi Linear's decays have a shape that broadcasts, (1, 1, heads, 1).
+        first, last = next((axis for axis, size in enumerate(shape) if size > 1), 0), len(shape) - 1
         if parameter.shard == "vocab":
             return _with(shape, first, round_up(shape[0], self.vocab_multiple * tp) // tp)
         if parameter.shard.startswith("expert"):

@@ -56,8 +56,9 @@ def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None
 
 
 def _check_tensor_parallel(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
-    heads = model.config.size("num_attention_heads", default=0)
-    shared = model.config.size("num_key_value_heads", default=heads) or heads
+    text = model.config.table("text_config") or model.config
+    heads = text.size("num_attention_heads", default=0)
+    shared = text.size("num_key_value_heads", default=heads) or heads
     if train.tensor_parallel_size == 1 or not heads:
         return
 

@@ -23,6 +23,9 @@ from vramwise.models.parallel_cut import ParallelCut
 from vramwise.models.step import BlockRun, Forward
 
 _COUNTED = ("num_heads", "num_key_value_heads")
+_COUNTED_EVENLY = ("key_heads", "value_heads")
+"""Heads of which every rank has as many: Megatron core 0.16.1 transformer/transformer_config.py __post_init__ asks that
+tensor_model_parallel_size divide both (ssm/gated_delta_net.py has none of the copies that attention makes)."""
 
 
 @lru_cache(maxsize=64)
@@ -93,7 +96,10 @@ class _Cutter:
     def _share(self, size: int, op: Operation) -> int:
         if op.parameters and op.parameters[0].shard == "vocab":  # padded to a multiple
             return -(-size // self.t)
-        return self.ranks.share(size, f"{self.block.name}.{op.module}".strip("."))
+        return self.ranks.share(size, self._named(op))
+
+    def _named(self, op: Operation) -> str:
+        return f"{self.block.name}.{op.module}".strip(".")
 
     def _parameter(self, p: Parameter, op: Operation, cut: bool) -> Parameter:
         if cut and p.shard == "replicated":  # what it works on is cut
@@ -105,6 +111,12 @@ class _Cutter:
         """Settings of an operation on cut values that count heads or columns: a rank's share of them."""
         counts = ((name, getattr(op, name, 0)) for name in _COUNTED)
         changed: dict[str, Any] = {name: max(1, count // self.t) for name, count in counts if count}
+        for name in _COUNTED_EVENLY:
+            heads = getattr(op, name, 0)
+            if heads % self.t:
+                of = f"{name.replace('_', ' ')} of {self._named(op)}"
+                raise UnevenCutError(f"{self.t} does not divide the {heads} {of}")
+            changed |= {name: heads // self.t} if heads else {}
         if isinstance(op, Split) and narrower:
             changed["pieces"] = tuple(piece // self.t for piece in op.pieces)
         return changed
