@@ -9,6 +9,10 @@ import pytest
 from vramwise import estimate
 from vramwise.errors import ScenarioError
 from vramwise.interop.launch.sharding import Sharding, read_fsdp
+from vramwise.models import describe
+from vramwise.scenario import Scenario
+from vramwise.training.answer import job_of
+from vramwise.training.exchange.units import units_of
 
 HIDDEN, WIDE, VOCABULARY, LAYERS = 256, 1024, 16384, 4
 LAYER = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * WIDE + 2 * HIDDEN
@@ -47,6 +51,18 @@ def test_one_unit_has_all_gradients_whole_until_backward_is_over(version: int) -
     reduction = next(phase for phase in found.phases if phase.name == "gradient reduction")
     parts = {part.name: part.bytes for part in reduction.components.children}
     assert parts["unsharded gradients"] == parts["reduce-scatter"] == 2 * (LAYERS * LAYER + OUTSIDE)
+
+
+def test_layers_that_share_their_weights_are_one_unit() -> None:
+    albert = {"model_type": "albert", "num_hidden_layers": 3, "embedding_size": 16, "hidden_size": 64, "vocab_size": 99,
+              "num_attention_heads": 4, "intermediate_size": 96}  # fmt: skip
+    asked = {"model": albert, "task": "train", "num_gpus": 2, "train": {"fsdp": "full-shard"}}
+    job = job_of(Scenario.from_dict(asked), describe(albert), None)
+    units = units_of(job.model, job.train, job.ranks[0])
+    layers = [unit for block, unit in zip(job.model.blocks, units, strict=False) if block.layer is not None]
+    assert len(layers) == 3
+    assert len({id(unit) for unit in layers}) == 1
+    assert layers[0].whole_bytes > 0
 
 
 def test_names_that_say_nothing_are_refused() -> None:

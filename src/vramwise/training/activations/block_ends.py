@@ -76,13 +76,15 @@ def streams_of(blocks: Sequence[Block], count: int) -> list[Streams] | None:
 def given_up(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[frozenset[Storage]]:
     """What each block receives as the last one that names it: the hidden states behind the layers, which a norm takes.
 
-    Layers are called in a frame that names their input until they return; so no layer gives anything up.
+    Layers are called in a frame that names their input until they return; so no layer gives anything up. Nor does a
+    head without a norm whose product is part of the loss: what it receives is what it hands on.
     """
     found: list[frozenset[Storage]] = []
     wanted: set[str] = set()
     for run, (inputs, outputs) in reversed(list(zip(runs, streams, strict=True))):
         names = zip(inputs, run.incoming, strict=False)
-        last = [tensor.storage for name, tensor in names if name in outputs or name not in wanted]
+        last = {tensor.storage for name, tensor in names if name in outputs or name not in wanted}
+        last -= {tensor.storage for tensor in run.outgoing}
         found.append(frozenset(last) if is_head(run) and run.name != "loss" else frozenset())
         wanted = wanted - set(outputs) | set(inputs)
     return found[::-1]

@@ -33,7 +33,7 @@ distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -134,7 +134,9 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
     for block in model.blocks:
         name = _unit_name(block, model, train)
         stays = name == ROOT or (name == HEAD and last_stays) or not train.reshard_after_forward
-        unit = found.setdefault(name, Unit(name, stays=stays or (keeps_last and block.layer == last)))
+        unit = _ran_before(block, of_weight) or found.setdefault(
+            name, Unit(name, stays=stays or (keeps_last and block.layer == last))
+        )
         if runs_in(block, compute):
             in_order.append(unit)
         for p in block.parameters:
@@ -175,6 +177,13 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             unit.numel += local
             unit.cut_numel += placement.gradient_numel(base, local)
     return in_order
+
+
+def _ran_before(block: Block, of_weight: Mapping[str, Unit]) -> Unit | None:
+    """The unit of a module that runs again with the weights that it had, as ALBERT's layer and HRM's stacks do."""
+    units = {id(unit): unit for p in block.parameters if (unit := of_weight.get(p.name)) is not None}
+    runs_again = block.layer is not None and all(p.name in of_weight for p in block.parameters)
+    return next(iter(units.values())) if runs_again and len(units) == 1 else None
 
 
 def loads_whole(train: ResolvedTrain) -> bool:

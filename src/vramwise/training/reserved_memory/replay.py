@@ -366,16 +366,18 @@ class _Replay:
         around.backward_over()
 
     def _hand(self, script: Script, table: Table, arriving: dict[str, Held]) -> None:
-        """Gradients for the blocks below: a tensor's second is added into the first and goes."""
+        """Gradients for the blocks below: one goes where each of its names has one already, into which it is added."""
+        went = {id(table[place]) for place, name in script.handed if name not in arriving}
         for place, name in script.handed:
             held = table[place]
             if held is None:
                 continue
-            if name in arriving:
-                self.memory.drop(held)
-            else:
+            if name not in arriving:
                 held.holders += held in arriving.values()
                 arriving[name] = held
+            elif id(held) not in went:
+                self.memory.drop(held)
+                went.add(id(held))
 
     def _sum_apart(self, script: Script, table: Table) -> None:
         """A gradient that somebody else holds is not added to in place: the sum is a tensor of its own."""
