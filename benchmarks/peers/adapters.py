@@ -159,6 +159,74 @@ def eleutherai(script: Path) -> Callable[[Question], Answer]:
     return ask
 
 
+def simumax(checkout: Path) -> Callable[[Question], Answer]:
+    """`PerfLLM.analysis_mem`: "peak_mem" of the largest pipeline stage, for the model, layout and batch of the run."""
+    sys.path.insert(0, str(checkout))
+
+    def ask(question: Question) -> Answer:
+        from simumax.core import perf_llm
+        from simumax.core.config import ModelConfig, StrategyConfig, SystemConfig
+
+        perf_llm.convert_final_result_to_human_format = lambda found: None  # bytes stay numbers
+        asked = perf_llm.PerfLLM()
+        system = SystemConfig.init_from_config_file(str(checkout / "configs/system/a100_pcie.json"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            asked.configure(
+                strategy_config=StrategyConfig.init_from_dict(_simumax_strategy(question)),
+                model_config=ModelConfig.init_from_dict(_simumax_model(question)), system_config=system,
+            )  # fmt: skip
+            asked.run_estimate()
+            found = asked.analysis_mem().data
+        stages = [found] if "peak_mem" in found else [one for one in found.values() if "peak_mem" in one]
+        return float(max(stage["peak_mem"] for stage in stages))
+
+    return ask
+
+
+def _simumax_model(question: Question) -> dict[str, Any]:
+    config, hidden = question.model.config, question.model.hidden_size
+    heads = config.size("num_attention_heads")
+    asked = {
+        "model_name": "case", "hidden_size": hidden, "head_num": heads,
+        "kv_head_num": config.size("num_key_value_heads", default=heads),
+        "head_size": config.size("head_dim", default=hidden // heads),
+        "intermediate_size": config.size("intermediate_size", default=4 * hidden),
+        "layer_num": question.model.num_layers, "vocab_size": config.size("vocab_size"),
+        "use_swiglu": _is_gated(question.model),
+    }  # fmt: skip
+    given = question.config
+    if "kv_lora_rank" in given:
+        asked |= {"attention_type": "mla", "head_size": given["v_head_dim"], "qk_head_dim": given["qk_nope_head_dim"],
+                  "qk_pos_emb_head_dim": given["qk_rope_head_dim"]}  # fmt: skip
+        asked |= {name: given[name] for name in ("v_head_dim", "q_lora_rank", "kv_lora_rank")}
+    if experts := given.get("n_routed_experts"):
+        width = given["moe_intermediate_size"]
+        asked |= {
+            "model_type": "moe", "expert_num": experts, "topk": given["num_experts_per_tok"],
+            "moe_ffn_hidden_size": width, "dense_layers": given.get("first_k_dense_replace", 0),
+            "moe_shared_expert_intermediate_size": width * given.get("n_shared_experts", 0) or None,
+        }  # fmt: skip
+    return asked
+
+
+def _simumax_strategy(question: Question) -> dict[str, Any]:
+    """ZeRO-1 for whatever shards, which is the one that it knows; selective recomputation as that of attention."""
+    train = question.train
+    full = train.checkpointing == "full"
+    return {
+        "seq_len": train.sequence_length, "micro_batch_size": train.micro_batch_size,
+        "micro_batch_num": train.num_microbatches or train.pipeline_parallel_size, "dtype": "bf16",
+        "world_size": question.scenario.num_gpus, "tp_size": train.tensor_parallel_size,
+        "cp_size": train.context_parallel_size,
+        "pp_size": train.pipeline_parallel_size, "ep_size": train.expert_parallel_size,
+        "enable_sequence_parallel": bool(train.sequence_parallel),
+        "zero_state": 1 if question.zero_stage else 0, "use_flash_sdp": train.attention != "eager",
+        "use_math_sdp": train.attention == "eager", "use_fp32_accum_grad": train.precision != "bf16",
+        "enable_recompute": full, "recompute_granularity": "full_block" if full else None,
+        "recompute_layer_num": question.model.num_layers if full else 0, "attn_recompute": False,
+    }  # fmt: skip
+
+
 @contextlib.contextmanager
 def _arguments(values: list[str]) -> Any:
     before, sys.argv = sys.argv, values

@@ -1,7 +1,7 @@
 """Other tools beside vramwise on the same measured training cases.
 
     python benchmarks/peers/compare.py                       the table, from what is installed and what was recorded
-    python benchmarks/peers/compare.py --record --eleutherai PATH/calc_transformer_mem.py
+    python benchmarks/peers/compare.py --record --eleutherai PATH/calc_transformer_mem.py --simumax CHECKOUT
 
 A tool that is installed is run; of one that is not, the answers in recorded.jsonl are taken, with the version that gave
 them. error = (estimate − measured) / measured, of the first counter that a case has: allocated, reserved, process.
@@ -14,7 +14,7 @@ import importlib.util
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -29,6 +29,7 @@ from adapters import (  # noqa: E402
     deepspeed_states,
     eleutherai,
     llm_analysis,
+    simumax,
 )
 
 from vramwise.accuracy.cases import Case, read_cases  # noqa: E402
@@ -41,7 +42,8 @@ RECORDED = HERE / "recorded.jsonl"
 COUNTERS = ("peak_allocated", "peak_reserved", "nvidia_smi")
 PACKAGES = {"accelerate": "accelerate", "DeepSpeed": "deepspeed", "llm-analysis": "llm_analysis"}
 VERSIONS = {"accelerate": "accelerate 1.15.0", "DeepSpeed": "deepspeed 0.19.8", "llm-analysis": "llm-analysis 0.2.2",
-            "EleutherAI": "EleutherAI/cookbook 827ee3b (2026-03-15)"}  # fmt: skip
+            "EleutherAI": "EleutherAI/cookbook 827ee3b (2026-03-15)",
+            "SimuMax": "SimuMax 4dcaae5 (2026-05-11)"}  # fmt: skip
 RULES = {"16 bytes a parameter": bytes_a_parameter(16), "20 bytes a parameter": bytes_a_parameter(20)}
 GROUPS = ("full, no checkpointing", "full, checkpointing", "LoRA", "QLoRA")
 
@@ -82,13 +84,14 @@ def recorded() -> dict[tuple[str, str], Answer]:
     return {(row["tool"], row["id"]): row["bytes"] for row in rows}
 
 
-def tools(script: Path | None) -> dict[str, Callable[[Question], Answer]]:
+def tools(script: Path | None, checkout: Path | None = None) -> dict[str, Callable[[Question], Answer]]:
     """What can be run here."""
     asks: dict[str, Callable[[Question], Answer]] = {
         "accelerate": accelerate_training, "DeepSpeed": deepspeed_states, "llm-analysis": llm_analysis,
     }  # fmt: skip
     found = {name: ask for name, ask in asks.items() if importlib.util.find_spec(PACKAGES[name])}
-    return found | ({"EleutherAI": eleutherai(script)} if script else {})
+    found |= {"EleutherAI": eleutherai(script)} if script else {}
+    return found | ({"SimuMax": simumax(checkout)} if checkout else {})
 
 
 def ask_safely(ask: Callable[[Question], Answer], question: Question) -> Answer:
@@ -99,9 +102,9 @@ def ask_safely(ask: Callable[[Question], Answer], question: Question) -> Answer:
         return None
 
 
-def answers(script: Path | None) -> dict[str, dict[str, Answer]]:
-    """Tool -> case -> bytes."""
-    pairs, kept, running = judged_cases(), recorded(), tools(script)
+def answers(running: Mapping[str, Callable[[Question], Answer]]) -> dict[str, dict[str, Answer]]:
+    """Tool -> case -> bytes, of what is `running` anew."""
+    pairs, kept = judged_cases(), recorded()
     table: dict[str, dict[str, Answer]] = {"vramwise": {}}
     for case, question in pairs:
         counter, _ = measured(case)
@@ -133,6 +136,18 @@ def rows_of(table: dict[str, dict[str, Answer]]) -> Iterable[list[str]]:
         yield row
 
 
+def lines_of(table: dict[str, dict[str, Answer]]) -> list[str]:
+    """The table as it is printed."""
+    rows = list(rows_of(table))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
 def _summary(errors: list[float], asked: int) -> str:
     if not errors:
         return "no answer"
@@ -156,19 +171,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="other tools beside vramwise on the same measured training cases")
     parser.add_argument("--record", action="store_true", help="write the answers of what runs here to recorded.jsonl")
     parser.add_argument("--eleutherai", type=Path, metavar="FILE", help="EleutherAI/cookbook's calc_transformer_mem.py")
+    parser.add_argument("--simumax", type=Path, metavar="FOLDER", help="a checkout of MooreThreads/SimuMax")
     args = parser.parse_args()
-    table = answers(args.eleutherai)
+    running = tools(args.eleutherai, args.simumax)
+    table = answers(running)
     if args.record:
-        record(table, tools(args.eleutherai))
-    lines = list(rows_of(table))
-    widths = [max(len(row[i]) for row in lines) for i in range(len(lines[0]))]
-    for row in lines:
-        print(
-            row[0].ljust(widths[0]),
-            *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-            sep="  ",
-        )
-    ran = ", ".join(VERSIONS[name] for name in tools(args.eleutherai)) or "none"
+        record(table, running)
+    print(*lines_of(table), sep="\n")
+    ran = ", ".join(VERSIONS[name] for name in running) or "none"
     print(f"\nrun here: {ran}; the others as recorded; [n]: answered so many")
 
 

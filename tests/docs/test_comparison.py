@@ -1,0 +1,34 @@
+"""docs/comparison.md and the README's extract of it: what is counted there is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from vramwise.engines import engines
+
+ROOT = Path(__file__).parents[2]
+CASES = sum(len(path.read_text("utf-8").splitlines()) for path in (ROOT / "benchmarks/cases").glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/comparison.md"])
+def test_engines_and_cases_are_counted(page):
+    text = (ROOT / page).read_text("utf-8")
+    assert re.findall(r"(\d+) engines, by version", text) == [str(len(list(engines())))]
+    (said,) = re.findall(r"over ([\d,]+) cases", text)
+    assert CASES - 100 <= int(said.replace(",", "")) < CASES
+
+
+def test_every_tool_of_the_benchmark_is_named(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/peers"))
+    import compare
+
+    import serving
+
+    beside = (ROOT / "docs/comparison.md").read_text("utf-8").rpartition("`benchmarks/peers/`")[2]
+    named = [*compare.VERSIONS, serving.TOOL]
+    assert [name for name in named if name not in beside] == []
+    counted = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")[len(named)]
+    assert f"puts {counted} tools" in (ROOT / "README.md").read_text("utf-8")
