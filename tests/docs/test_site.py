@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -56,6 +57,17 @@ def test_the_reference_is_made_of_the_code(site):
     assert "Σ cells × streams × (K row + V row)" in formulas
     assert "72 L h² (1 + s/6h + V/12hL)" in formulas
     assert "llama.cpp src/llama-kv-cache.cpp" in formulas
+
+
+def test_every_measured_value_can_be_looked_through(site):
+    assert '<script src="cases.js">' in (site / "reference/cases.html").read_text("utf-8")
+    values, _, script = (site / "reference/cases.js").read_text("utf-8").partition(";\n")
+    rows = json.loads(values.removeprefix("const VALUES = "))
+    judged = map(json.loads, (ROOT / "tests/accuracy/judged.jsonl").read_text("utf-8").splitlines())
+    assert len(rows) == sum(len(line.get("said", {})) for line in judged)
+    assert {len(row) for row in rows} == {10}
+    assert all(row[8] for row in rows)
+    assert "VALUES.filter" in script
 
 
 def test_the_figures_are_drawn_of_answers(site):

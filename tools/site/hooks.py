@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture
+import cases
 import catalogs
 import figures
 import formulas
@@ -29,6 +30,7 @@ def on_files(files: Files, config: Any) -> Files:
         **reference.pages(),
         **formulas.pages(),
         **catalogs.pages(),
+        **cases.pages(ROOT),
         **architecture.pages(ROOT),
         **figures.pictures(ROOT),
     }
