@@ -15,6 +15,7 @@ import cases
 import catalogs
 import figures
 import formulas
+import history
 import reference
 from mkdocs.structure.files import File, Files
 
@@ -31,6 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
         **formulas.pages(),
         **catalogs.pages(),
         **cases.pages(ROOT),
+        **history.pages(ROOT),
         **architecture.pages(ROOT),
         **figures.pictures(ROOT),
     }
