@@ -52,6 +52,17 @@ def test_every_row_has_a_command():
     assert set(ROWS) <= covered
 
 
+def test_the_commands_that_need_an_extra_say_so():
+    """All others answer with the wheel alone."""
+    page = PAGE.read_text("utf-8")
+    need = {"web": "vramwise web ", "torch": "vramwise dry-run "}
+    for extra, start in need.items():
+        before = page.partition(f"$ {start}")[0].rpartition("```\n")[2]
+        assert f"`vramwise[{extra}]`" in before
+    programs = {command.split()[1] for command, _ in sessions()}
+    assert programs - {"web", "dry-run"} <= {"estimate", "gpus", "dtypes", "plan", "mfu", "profile", "doctor", "models"}
+
+
 if __name__ == "__main__":
     from tempfile import TemporaryDirectory
 
