@@ -12,7 +12,7 @@ import tomllib
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from itertools import islice
@@ -228,6 +228,8 @@ def _started(path: str) -> Iterator[Any]:
     except (TypeError, ValueError, OSError, RuntimeError) as problem:
         if cluster is not None:
             _close(cluster)
+        elif module.startswith("dask_kubernetes"):
+            _end_half_begun(starter)
         why = clipped(" ".join(str(problem).split()), 300)
         raise UsageError(f"{shown_path(path)}: [{kind}] does not start a cluster ({why})") from None
     with cluster:
@@ -241,6 +243,16 @@ def _close(cluster: Any) -> None:
         if worker.status == status.created:
             worker.status = status.failed
     cluster.close()
+
+
+def _end_half_begun(starter: Any) -> None:
+    """Delete what a KubeCluster made before it failed. dask-kubernetes (2026.3, `reap_clusters`) would try when Python
+    ends, and print a traceback where Kubernetes cannot be asked.
+    """
+    for each in list(starter._instances):
+        with suppress(Exception):
+            each.close(timeout=CONNECT_S)
+        each.shutdown_on_close = False
 
 
 def _scale(cluster: Any, jobs: int, *, by_jobs: bool) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import ClassVar
 
 import pytest
 from made_jobs import dies, job, read_by_a_worker_that_dies, slow
@@ -124,6 +127,32 @@ def test_what_is_no_cluster_is_refused(tmp_path, given, said):
     (tmp_path / "d.toml").write_text('[local]\nscheduler_port = "x"\n')
     with pytest.raises(UsageError, match=said), clusters.connected(given.format(tmp_path)):
         pass
+
+
+class HalfBegun:
+    """As dask-kubernetes' KubeCluster without credentials: it is to end with Python, and cannot."""
+
+    _instances: ClassVar[list[HalfBegun]] = []
+    shutdown_on_close = True
+
+    def __init__(self, name: str) -> None:
+        self._instances.append(self)
+        raise ValueError("Unable to find valid credentials")
+
+    def close(self, timeout: int) -> None:
+        raise ConnectionError("no answer")
+
+
+def test_kubernetes_that_cannot_be_asked_is_one_line_and_nothing_at_the_end(tmp_path, monkeypatch):
+    package = ModuleType("dask_kubernetes.operator")
+    monkeypatch.setattr(package, "KubeCluster", HalfBegun, raising=False)
+    monkeypatch.setitem(sys.modules, "dask_kubernetes", ModuleType("dask_kubernetes"))
+    monkeypatch.setitem(sys.modules, "dask_kubernetes.operator", package)
+    file = tmp_path / "pods.toml"
+    file.write_text('[kubernetes]\nname = "traces"\n')
+    with pytest.raises(UsageError, match=r"\[kubernetes\] does not start a cluster \(Unable to find valid credentials"):
+        clusters.connected(str(file)).__enter__()
+    assert [each.shutdown_on_close for each in HalfBegun._instances] == [False]
 
 
 def test_a_cluster_without_workers_is_waited_for_aloud(tmp_path, monkeypatch, capsys):
