@@ -100,12 +100,16 @@ def test_older_cards_lose_more_beside_their_weights_since_0_26_1() -> None:
 
 
 def test_where_memory_is_the_systems_what_the_host_takes_counts() -> None:
-    """Qwen3.5-35B-A3B-FP8 on GB10, 0.18.1: 55.72 GiB of KV cache; nothing of the kind in 0.11."""
+    """Logs of GB10: 55.72 GiB of KV cache (0.18.1), 74.22 (0.25.1); nothing of the kind in 0.11."""
     total = round(121.69 * GIB)
     spark = serve("Qwen/Qwen3.5-35B-A3B-FP8", "gb10", 1, "0.18.1", total, max_model_len=262144,
                   gpu_memory_utilization=0.8, enable_prefix_caching=True)  # fmt: skip
     cache = spark.quantities["kv_cache_bytes"]
-    assert cache.expected / GIB == pytest.approx(55.72, rel=0.02)
     assert cache.low <= 55.72 * GIB <= cache.high
+    drafted = serve("RedHatAI/Qwen3.6-35B-A3B-NVFP4", "gb10", 1, "0.25.1", total, max_model_len=262144, max_num_seqs=32,
+                    gpu_memory_utilization=0.85, speculative={"method": "mtp", "num_tokens": 3})  # fmt: skip
+    cache = drafted.quantities["kv_cache_bytes"]
+    assert cache.expected / GIB == pytest.approx(74.22, rel=0.02)
+    assert cache.low <= 74.22 * GIB <= cache.high
     before = serve("meta-llama/Llama-3.1-8B-Instruct", "gb10", 1, "0.11.0", total, max_model_len=4096)
     assert before.quantities["non_torch"].expected < 0.3 * GIB

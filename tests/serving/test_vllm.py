@@ -72,6 +72,9 @@ def test_graphs_are_charged_since_0_20_and_the_share_is_larger() -> None:
         ("0.28.0", "b200", 16384, 1024),
         ("0.27.1", "b200", 8192, 1024),
         ("0.11.2", "rtx-4090", 2048, 256),
+        ("0.10.2", "jetson-agx-thor-128gb", 2048, 256),  # a log of each: NVML has no memory information of them
+        ("0.25.1", "gb10-128gb", 2048, 256),
+        ("0.11.2", "mi300x", 8192, 1024),
     ],
 )
 def test_defaults_follow_version_and_card(version: str, gpu: str, tokens: int, seqs: int) -> None:

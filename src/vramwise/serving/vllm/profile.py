@@ -164,14 +164,17 @@ def default_batched_tokens(
 ) -> tuple[int, int]:
     """V1's max_num_batched_tokens and max_num_seqs, by the card's size; `offline`: of `LLM`, not of the API server.
 
-    Source: engine/arg_utils.py of 0.8.5, 0.11.2 and 0.14.0 to 0.33.0. An unknown card counts as one of 80 GB.
+    Source: engine/arg_utils.py of 0.8.5, 0.11.2 and 0.14.0 to 0.33.0. An unknown card counts as one of 80 GB, one that
+    shares its host's memory as one without any: NVML has no memory information of GB10 and Thor, and what cannot be
+    asked for counts as 0 (2,048 tokens in logs of Thor, 0.10.2, and GB10, 0.25.1); 0.33 has a rule for GB10.
     """
     total = total_bytes or (gpu.memory_total_bytes if gpu is not None else None) or 80 * GIB
+    if gpu is not None and gpu.unified_memory and gpu.vendor == "NVIDIA":
+        total = 0
     if version >= (0, 28) and total >= LARGEST_CARD_BYTES:
         return 16384, 1024
     a100 = gpu is not None and "a100" in gpu.id and version >= (0, 9)
-    small_blackwell = gpu is not None and "gb10" in gpu.id and version >= (0, 33)
-    if total >= LARGE_CARD_BYTES and not a100 and not small_blackwell:
+    if total >= LARGE_CARD_BYTES and not a100:
         return 16384 if offline else 8192, 1024
     return 8192 if offline else 2048, 256
 
