@@ -55,6 +55,15 @@ WAYS: tuple[tuple[str, str, str, int, int, int], ...] = (
     ("full", "fp16-mixed", "none", 2, 512, 2),
 )
 """Method, precision, checkpointing, sequences, tokens of each, layers."""
+OF_OTHER_INPUTS = ("google/vit-base-patch16-224", "google-t5/t5-base", "openai/whisper-small", "facebook/bart-base")
+"""Images with their labels, texts with their answers, sound with its text: all layers, at the models' own lengths."""
+OTHER_WAYS = (
+    ("full", "bf16", "none", 1),
+    ("full", "bf16-mixed", "none", 4),
+    ("lora", "bf16", "none", 2),
+    ("full", "bf16-mixed", "full", 2),
+)
+"""Method, precision, checkpointing, samples."""
 PIPELINES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sd1.5", {}),
     ("sd1.5", {"offload": "model", "vae_tiling": True, "batch_size": 2, "image_size": "1024x768"}),
@@ -94,6 +103,20 @@ def cases(only: frozenset[str] = frozenset()) -> Iterator[Row]:
             yield _case(name, config, way, whole=False)
             if name in WHOLE:
                 yield _case(name, config, way, whole=True)
+
+
+def other_cases(only: frozenset[str] = frozenset()) -> Iterator[Row]:
+    """The rows of classes that are fed other things than a text."""
+    for name in OF_OTHER_INPUTS:
+        if only and name not in only and resolve(name).config["model_type"] not in only:
+            continue
+        for method, precision, checkpointing, samples in OTHER_WAYS:
+            train = {
+                "framework": "transformers", "method": method, "precision": precision, "checkpointing": checkpointing,
+                "micro_batch_size": samples, "optimizer": "adamw", "optimizer_impl": "foreach",
+            }  # fmt: skip
+            named = f"{name}/whole/{method}/{precision}/ckpt-{checkpointing}/b{samples}"
+            yield {"id": named, "scenario": {"model": name, "task": "train", "train": train}}
 
 
 def pipeline_cases(only: frozenset[str] = frozenset()) -> Iterator[Row]:
@@ -193,7 +216,7 @@ def main() -> int:
         return _compare(rows, args.within)
     known = {row["id"] for row in rows}
     only = frozenset(args.only)
-    lacking = [case for case in [*cases(only), *pipeline_cases(only)] if case["id"] not in known]
+    lacking = [case for case in [*cases(only), *other_cases(only), *pipeline_cases(only)] if case["id"] not in known]
     for row, problem in recorded(lacking):
         if problem:
             print(row["id"], problem, sep="\n    ", flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +18,8 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     mask hid nothing on the CPU. torch's GradScaler reads whether a gradient overflowed: none does. `Module.to`
     exchanges tensors (torch/utils `swap_tensors`) unless something refers to them weakly, which fake tensors' own books
     do. Trainer looks for losses that are no numbers. Optimizers and clip_grad_norm_ take all tensors at once only where
-    they know the tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py).
+    they know the tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py). `trunc_normal_` draws again
+    while any number lies outside of its bounds: none does.
     """
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
@@ -27,6 +29,7 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     found: list[tuple[Any, str, Any]] = [
         (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ())),
+        (torch.nn.init, "_no_grad_trunc_normal_", _cut_at_once(torch.nn.init._no_grad_trunc_normal_)),
     ]
     if is_installed("transformers"):
         masks = _module("transformers.masking_utils")
@@ -68,3 +71,19 @@ def _unfiltered(make: Any) -> Any:
         self.args.logging_nan_inf_filter = False
 
     return made
+
+
+def _cut_at_once(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.nn.init's truncated normal numbers, of which every first one of a fake tensor lies inside."""
+    torch = library("torch")
+    fake = library("torch._subclasses.fake_tensor").FakeTensor
+
+    def drawn(tensor: Any, mean: float, std: float, a: float, b: float, generator: Any = None) -> Any:
+        if not isinstance(tensor.data, fake):
+            return draw(tensor, mean, std, a, b, generator=generator)
+        with torch.no_grad():
+            outside = (tensor.normal_(mean, std, generator=generator) < a) | (tensor > b)
+            del outside
+        return tensor
+
+    return drawn

@@ -8,6 +8,7 @@ from typing import Any
 from vramwise.dryrun.card import Card
 from vramwise.dryrun.recorder import FakeRecorder
 from vramwise.dryrun.session import Session, watching
+from vramwise.errors import UsageError
 from vramwise.measure.job import Job, Report
 from vramwise.measure.libraries import library
 from vramwise.measure.local_run import LocalRun
@@ -117,6 +118,13 @@ class FakeGeneration(GenerationRun):
     """
 
     def run(self, progress: Callable[[int, int], None]) -> None:
+        """Raises UsageError for what a prefill of token ids does not run."""
+        config, kind = self.model.config, type(self.model).__name__
+        if getattr(config, "is_encoder_decoder", False) or self.model.main_input_name != "input_ids":
+            raise UsageError(
+                f"{kind} is an encoder-decoder or reads no text, and dry-run's generation is that of a decoder: "
+                "vramwise estimate answers for it, dry-run -- python FILE.py runs code of yours"
+            )
         self._once(STEPS, int(self.settings.get("prompt_tokens", 1)), int(self.settings.get("new_tokens", 1)))
         self.finished = STEPS
         progress(1, 1)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vramwise.measure.classes import loader_of
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
 from vramwise.models.meta_device import without_code
 
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_LOADERS: Final = {
-    "causal-lm": "AutoModelForCausalLM",
-    "masked-lm": "AutoModelForMaskedLM",
-    "sequence-classification": "AutoModelForSequenceClassification",
-}
 _LEFT_OUT: Final = ("transformers_version", "torch_dtype", "dtype")
 
 
@@ -23,7 +19,7 @@ def torch_dtype(name: str) -> object:
     return getattr(library("torch"), _DTYPES[name])
 
 
-def config_of(values: Mapping[str, object]) -> object:
+def config_of(values: Mapping[str, object]) -> Any:
     """transformers' configuration of a config.json's values, without what runs code; nothing is downloaded."""
     kept = {key: value for key, value in without_code(values).items() if key not in _LEFT_OUT}
     return library("transformers").AutoConfig.for_model(kept.pop("model_type"), **kept)
@@ -37,12 +33,14 @@ def build(job: Job) -> object:
 
 def built(job: Job, device: str) -> Any:
     """The class of a job's model as its config makes it, in the scenario's precision and with its attention."""
-    torch, transformers = library("torch"), library("transformers")
+    torch = library("torch")
     settings = job.settings
     dtype = _weight_dtype(job)
-    loader = getattr(transformers, _LOADERS[str(settings.get("head", "causal-lm"))])
     attention = _attention(settings)
     config = config_of(job.config)
+    if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0  # by which labels become the decoder's input; which one changes no size
+    loader = loader_of(config, str(settings.get("head", "causal-lm")))
     with torch.device(device):
         try:
             return loader.from_config(config, attn_implementation=attention, dtype=dtype)
@@ -107,7 +105,9 @@ def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     """The model in peft's LoRA layers; adapters in fp32 as peft makes them, or in the base's dtype."""
     peft = library("peft")
     targets = settings.get("lora_targets", "all-linear")
-    kind = None if settings.get("head") == "masked-lm" else "CAUSAL_LM"  # peft has no kind of its own for masked tokens
+    kind: str | None = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
+    if settings.get("head") == "masked-lm" or model.main_input_name != "input_ids":
+        kind = None  # peft has no kind of its own for masked tokens and for images
     lora = peft.LoraConfig(
         r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),
         use_dora=settings.get("dora", False),

@@ -13,6 +13,7 @@ from typing import Any
 from vramwise.frameworks import framework_named
 from vramwise.measure.attribution import ModuleNotes
 from vramwise.measure.building import torch_dtype, trains
+from vramwise.measure.classes import batch_of, sees_more_than_text
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import is_installed, library
 from vramwise.measure.optimizing import optimizer_for, state_tensors
@@ -39,23 +40,22 @@ class TrainingRun:
         self.scaler = self._scaler()
         self.notes = ModuleNotes(getattr(model, "module", model), recorder)  # DDP holds the model as `module`
         self._mark_the_loss(model)
+        if sees_more_than_text(model):
+            self.remarks.append("a batch of text: what sees images and sound has no gradients and no optimizer states")
         if not sharded:
             self._autocast(model)
 
     def run(self, progress: Callable[[int, int], None]) -> None:
         """Every step; modules are noted in the last."""
-        torch = library("torch")
-        size = int(self.settings.get("micro_batch_size", 1)), int(self.settings.get("sequence_length", 1))
-        vocabulary = self._vocabulary()
         for step in range(1, self.job.steps + 1):
             self._mark(step, "inputs")
-            ids = torch.randint(0, vocabulary, size, device=self.job.device)
-            labels = self._labels(ids)
+            batch = batch_of(self.model, self.settings, self.job.device)
             self.notes.active = step == self.job.steps
             for _ in range(int(self.settings.get("gradient_accumulation_steps", 1))):
-                self._forward_and_backward(step, ids, labels)
+                self._forward_and_backward(step, batch)
             self._optimizer_step(step)
-            self.recorder.capture("inputs", [ids, labels])
+            tensors = [value for value in batch.values() if not isinstance(value, bool)]
+            self.recorder.capture("inputs", tensors)
             self._mark(step, "end")
             self.finished = step
             progress(step, self.job.steps)
@@ -66,19 +66,18 @@ class TrainingRun:
         states = [t for t in state_tensors(self.optimizer) if t.device.type == self.device_type]
         return {"optimizer states": nbytes(states, ALLOCATION_BYTES), "gradients": self.gradient_bytes}
 
-    def _forward_and_backward(self, step: int, ids: object, labels: object) -> None:
+    def _forward_and_backward(self, step: int, batch: Mapping[str, Any]) -> None:
         self._mark(step, "forward")
-        loss = self._loss(ids, labels)
+        loss = self._loss(batch)
         self.notes.active = False  # a checkpointed layer runs again in backward
         self._mark(step, "backward")
         if self.scaler is not None:
             loss = self.scaler.scale(loss)
         (loss / int(self.settings.get("gradient_accumulation_steps", 1))).backward()
 
-    def _loss(self, ids: Any, labels: Any) -> Any:
+    def _loss(self, batch: Mapping[str, Any]) -> Any:
         """In a function of its own, so that outputs end with it as they do in Trainer.compute_loss."""
-        extra = {"use_cache": False} if self.settings.get("head", "causal-lm") == "causal-lm" else {}
-        outputs = self.model(input_ids=ids, labels=labels, **extra)
+        outputs = self.model(**batch)
         return outputs.loss
 
     def _optimizer_step(self, step: int) -> None:
@@ -146,14 +145,6 @@ class TrainingRun:
         if self.settings.get("precision") != "fp16-mixed" or not self.job.device.startswith("cuda"):
             return None
         return library("torch").amp.GradScaler("cuda")
-
-    def _vocabulary(self) -> int:
-        return int(self.model.get_input_embeddings().weight.shape[0])
-
-    def _labels(self, ids: Any) -> Any:
-        if self.settings.get("head") == "sequence-classification":
-            return library("torch").zeros(ids.shape[0], dtype=ids.dtype, device=ids.device)
-        return ids.clone()
 
 
 class GenerationRun:

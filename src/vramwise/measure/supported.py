@@ -34,6 +34,7 @@ _ALONE: Final[dict[str, tuple[object, ...]]] = {
     "head": ("causal-lm", "masked-lm", "sequence-classification"),
     "kernels": ((), []),
     "extra_models": ((), []),
+    "images_per_sequence": (0,),
 }
 
 

@@ -1,0 +1,104 @@
+"""Which class of transformers a config is trained and loaded as, and what a batch of it holds.
+
+A class's own `main_input_name` says what it is fed: token ids, the pixels of images, or the features of sound.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+from vramwise.errors import UsageError
+from vramwise.measure.libraries import library
+
+_OF_A_HEAD: Final = {
+    "masked-lm": "AutoModelForMaskedLM",
+    "sequence-classification": "AutoModelForSequenceClassification",
+}
+_TEXT: Final = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+_ENCODER_DECODERS: Final = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
+_IMAGES: Final = ("AutoModelForImageClassification", "AutoModelForZeroShotImageClassification")
+_IMAGE_SIDE: Final = 224
+_FRAMES_A_POSITION: Final = 2  # the second convolution of Whisper's encoder has stride 2 (modeling_whisper.py)
+
+
+def loader_of(config: Any, head: str) -> Any:
+    """transformers' auto class for a config: of encoder-decoders both halves, of images and text the whole model.
+
+    An image's class is the one that `architectures` names, and without one the bare model.
+    """
+    transformers = library("transformers")
+    if head in _OF_A_HEAD:
+        return getattr(transformers, _OF_A_HEAD[head])
+    for name in _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else _TEXT:
+        if _classes(getattr(transformers, name), config):
+            return getattr(transformers, name)
+    named = set(getattr(config, "architectures", None) or ())
+    for name in _IMAGES:
+        if named & _classes(getattr(transformers, name), config):
+            return getattr(transformers, name)
+    return transformers.AutoModel
+
+
+def _classes(auto: Any, config: Any) -> set[str]:
+    """Names of the classes that an auto class has for a config."""
+    if type(config) not in auto._model_mapping:
+        return set()
+    found = auto._model_mapping[type(config)]
+    return {one.__name__ for one in (found if isinstance(found, list | tuple) else [found])}
+
+
+def _inner(model: Any) -> Any:
+    """The class of transformers inside of DDP's and peft's."""
+    inner = getattr(model, "module", model)
+    return getattr(inner, "get_base_model", lambda: inner)()
+
+
+def sees_more_than_text(model: Any) -> bool:
+    """Whether a model that is fed texts has a part that they do not go through."""
+    inner = _inner(model)
+    takes = inspect.signature(type(inner).forward).parameters
+    has_tower = any(getattr(inner.config, f"{kind}_config", None) is not None for kind in ("vision", "audio"))
+    return inner.main_input_name == "input_ids" and "labels" in takes and has_tower
+
+
+def batch_of(model: Any, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """What one forward pass of training is called with, and its labels. Raises UsageError for what has no loss."""
+    torch, inner = library("torch"), _inner(model)
+    samples, tokens = int(settings.get("micro_batch_size", 1)), int(settings.get("sequence_length", 1))
+    takes = inspect.signature(type(inner).forward).parameters
+    if "labels" not in takes and "return_loss" not in takes:
+        raise UsageError(
+            f"{type(inner).__name__} has no loss of its own: run code of yours (dry-run -- python FILE.py)"
+        )
+    config = inner.config
+    if inner.main_input_name == "pixel_values":
+        labels = torch.zeros(samples, dtype=torch.int64, device=device)
+        return {"pixel_values": _pixels(config, samples, inner, device), "labels": labels}
+    if "labels" not in takes:  # images beside their captions
+        ids = torch.randint(0, config.text_config.vocab_size, (samples, tokens), device=device)
+        return {"input_ids": ids, "pixel_values": _pixels(config.vision_config, samples, inner, device),
+                "return_loss": True}  # fmt: skip
+    ids = torch.randint(0, _vocabulary(inner), (samples, tokens), device=device)
+    if settings.get("head") == "sequence-classification":
+        return {"input_ids": ids, "labels": torch.zeros(samples, dtype=ids.dtype, device=device)}
+    without_cache = {"use_cache": False} if settings.get("head", "causal-lm") == "causal-lm" else {}
+    if inner.main_input_name == "input_features":
+        frames = samples, config.num_mel_bins, _FRAMES_A_POSITION * config.max_source_positions
+        return {"input_features": torch.zeros(frames, dtype=inner.dtype, device=device), "labels": ids, **without_cache}
+    labels = ids.clone()
+    if getattr(config, "is_encoder_decoder", False) and settings.get("decoder_sequence_length"):
+        labels = ids.new_zeros((samples, int(settings["decoder_sequence_length"])))
+    return {"input_ids": ids, "labels": labels, **without_cache}
+
+
+def _pixels(config: Any, samples: int, model: Any, device: str) -> Any:
+    side = getattr(config, "image_size", None) or _IMAGE_SIDE
+    sides = tuple(side) if isinstance(side, list | tuple) else (side, side)
+    shape = samples, getattr(config, "num_channels", 3), *sides
+    return library("torch").zeros(shape, dtype=model.dtype, device=device)
+
+
+def _vocabulary(model: Any) -> int:
+    return int(model.get_input_embeddings().weight.shape[0])
