@@ -144,3 +144,29 @@ def test_tables_of_positions_are_those_of_text() -> None:
     rotary = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
               "intermediate_size": 96, "vocab_size": 99}  # fmt: skip
     assert rows_of_positions(describe(rotary, "x")) is None
+
+
+def test_the_longest_sequence_is_the_same_from_every_size() -> None:
+    """Under ZeRO stage 3 the card's lag behind its host, and what it holds meanwhile, is that of the size looked at."""
+    train = {"zero_stage": 3, "reshard_after_forward": False}
+    table = {"model": "01-ai/Yi-1.5-34B-Chat-16K", "task": "train", "gpu": "a100-sxm-80gb", "num_gpus": 8}
+    asked = [estimate({**table, "train": {**train, "sequence_length": n}}) for n in (576, 4096)]
+    longest = [int(result.quantities["max_seq"].expected) for result in asked]
+    assert longest[0] == longest[1]
+    there = [estimate({**table, "train": {**train, "sequence_length": longest[0] + n}}).verdict for n in (0, 1)]
+    assert [verdict is not None and verdict.fits for verdict in there] == [True, False]
+
+
+def test_a_low_end_is_that_of_the_stage_that_surely_needs_most() -> None:
+    """Another stage of a pipeline may be expected to need most, and have less that is certain."""
+    train = {
+        "pipeline_parallel_size": 2,
+        "zero_stage": 3,
+        "expert_parallel_size": 2,
+        "pipeline_schedule": "interleaved-1f1b",
+    }
+    table = {"model": "inclusionAI/Ring-1T", "task": "train", "gpu": "h100-sxm-80gb", "num_gpus": 16}
+    lows = [
+        estimate({**table, "train": {**train, "micro_batch_size": n}}).quantities["total_needed"].low for n in (1, 2)
+    ]
+    assert lows[0] <= lows[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
@@ -89,7 +89,7 @@ def estimate_training(
         Rank(_rank_name(r, len(found)), peak.bytes if r is rank else _bytes_of(of_rank, workspace, outside))
         for r, of_rank in found
     ]
-    counted = first_quantities(job, rank, moments, workspace, outside)
+    counted = first_quantities(job, fullest)
     quantities = counted.quantities
     host = _host_parts(job, rank)
     if host:
@@ -176,10 +176,9 @@ def _phases(
     )
 
 
-def first_quantities(
-    job: Job, rank: Placement, moments: list[Moment], workspace: Node, outside: list[Node]
-) -> Counted:  # fmt: skip
+def first_quantities(job: Job, fullest: Fullest) -> Counted:
     """Reserved memory by a calibrated ratio, and every counter but those that hang on it."""
+    rank, moments, workspace, outside = fullest.rank, fullest.moments, fullest.workspace, fullest.outside
     peak, load = max(moments, key=lambda moment: moment.total), moments[0]
     tensors = Quantity.exact(peak.total)
     if samples_completions(job.train):
@@ -191,7 +190,7 @@ def first_quantities(
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     bare, kinds = counters.plus(tensors, workspace), kinds_of_estimate(job, rank)
-    certain = counters.certain_bytes(moments, workspace)
+    certain = max(counters.certain_bytes(of_rank, workspace) for _, of_rank in fullest.of_each)
     allocated = counters.allocated_with_errors("peak_allocated", bare, kinds.allocated, certain)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)
@@ -237,6 +236,10 @@ def _lag(job: Job, rank: Placement) -> Lag:
     return lag_of_card(job, rank)
 
 
+def _lag_at(job: Job, rank: Placement, batch: int, sequence: int) -> Lag:
+    return _lag(replace(job, train=job.train.replace(micro_batch_size=batch, sequence_length=sequence)), rank)
+
+
 def _play(job: Job, rank: Placement, workspace: Node, warm_up: int) -> reserved.Play | None:
     """The replay of this job's step, where it has everything that allocates."""
     if not is_replayed(job.train, rank) or not runs_one_by_one(job.shape(rank), job.model, job.train):
@@ -262,8 +265,9 @@ def _limits(
         workspace.bytes,
         awake,
         replays,
-        _lag(job, job.ranks[0]),
+        (job.gpu, job.scenario.gpus_per_node, job.scenario.network_gbit_s),
         warm_up,
+        partial(_lag_at, job),
     )
     found = {"max_batch": lambda: Quantity.exact(largest_batch(of, batch, sequence))}
     if reads_tokens(job.model):

@@ -10,7 +10,9 @@ a size that was asked for and fits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import field
 
+from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
@@ -41,7 +43,8 @@ class Room:
 
     `usable`: bytes of the card; `outside`: what of them a process has outside torch; `workspace`: of the libraries;
     `generating`: bytes of the moment in which a rollout engine is awake; `replays`: whether the step can be replayed;
-    `lag`: of the card behind its host; `warm_up`: bytes of the block before the weights.
+    `lag_at`: of the card behind its host on a rank, at a micro-batch and a sequence; it follows from `links` besides.
+    `warm_up`: bytes of the block before the weights.
     """
 
     model: Model
@@ -53,8 +56,9 @@ class Room:
     workspace: int
     generating: int
     replays: bool
-    lag: Lag = NO_LAG
+    links: tuple[Gpu | None, int, float | None]
     warm_up: int = 0
+    lag_at: Callable[[Placement, int, int], Lag] = field(default=lambda rank, batch, sequence: NO_LAG, compare=False)
 
     def need(self, batch: int, sequence: int) -> int:
         """Expected bytes with room for all tensors, on the rank that needs most."""
@@ -71,8 +75,9 @@ class Room:
         tokens = self._tokens(sequence)
         sizes = batch, tokens, self.accumulates, self.workspace, rank
         play = reserved.Play(
-            self.model, self.structure.at_tokens(batch * tokens), *sizes, lag=self.lag, warm_up=self.warm_up
-        )
+            self.model, self.structure.at_tokens(batch * tokens), *sizes,
+            lag=self.lag_at(rank, batch, sequence), warm_up=self.warm_up,
+        )  # fmt: skip
         return reserved.out_of_room(play, Quantity.exact(allocated), room) is None
 
     def _need(self, rank: Placement, moments: list[Moment], allocated: int) -> int:

@@ -96,7 +96,7 @@ def _needs(
         allocated = max(moment.total for moment in full.moments) + beside
         needed = allocated + sum(node.bytes for node in full.outside)
         return [allocated, needed, needed, phase]
-    counted = first_quantities(job, full.rank, full.moments, full.workspace, full.outside).quantities
+    counted = first_quantities(job, full).quantities
     need = counted["total_needed"]
     return [counted["peak_allocated"].expected, need.expected, need.high, phase]
 
