@@ -11,7 +11,8 @@ from described_types import small_model
 from by_turns import has_turn
 from vramwise import estimate
 from vramwise.errors import ScenarioError, UnsupportedModelError
-from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, WITHOUT_SDPA, kinds_within
+from vramwise.frameworks.attention import kinds_within, types_without
+from vramwise.frameworks.versions import described
 from vramwise.models import describe, supported_types
 from vramwise.models.autograd import evaluate, terms_of, with_rounded_axes
 from vramwise.models.model import Model
@@ -21,6 +22,7 @@ from vramwise.training.answer import Job, job_of
 from vramwise.training.recipe.settings import execution
 
 ATTENTIONS = ("sdpa", "flash", "eager", "flex")
+DESCRIBED = described("transformers")
 KERNELS = ("_scaled_dot_product", "flash")
 CALLS_SDPA_ITSELF = {"inkling2_text"}
 """Whose layers read bytes through torch's kernel, whatever attention is chosen."""
@@ -61,8 +63,8 @@ def refused(model: Model, **asked: Any) -> bool:
         return False
     if model.config.model_type == "falcon" and asked["attention"] == "flash":
         return model.config.flag("alibi")
-    tables = {"flash": WITHOUT_FLASH, "sdpa": WITHOUT_SDPA, "eager": frozenset[str](), "flex": WITHOUT_FLEX}
-    return not tables[asked["attention"]].isdisjoint(kinds_within(model.config.values))
+    name = asked["attention"]
+    return name != "eager" and not types_without(name, DESCRIBED).isdisjoint(kinds_within(model.config.values))
 
 
 @pytest.mark.parametrize("model_type", supported_types())
@@ -116,9 +118,10 @@ def test_classes_have_the_kernels_that_the_tables_say() -> None:
         sdpa |= set() if made._supports_sdpa else {model_type}
         flash |= set() if made._supports_flash_attn else {model_type}
         flex |= set() if made._supports_flex_attn else {model_type}
-    assert sdpa == WITHOUT_SDPA
-    assert flash == WITHOUT_FLASH
-    assert flex == WITHOUT_FLEX
+    version = tuple(int(piece) for piece in transformers.__version__.split(".")[:2])
+    assert sdpa == types_without("sdpa", version)
+    assert flash == types_without("flash", version)
+    assert flex == types_without("flex", version)
 
 
 _SMALL = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
@@ -149,9 +152,8 @@ def test_a_model_made_of_others_has_what_all_of_them_have(
     monkeypatch.setattr(transformers.PreTrainedModel, "_flash_attn_import_error", staticmethod(lambda **_: None))
     monkeypatch.setattr(modeling, "lazy_import_flash_attention", lambda *_, **__: None)
     monkeypatch.setattr(modeling, "is_kernels_available", lambda *_, **__: False)
-    tables = {"flash_attention_2": WITHOUT_FLASH, "sdpa": WITHOUT_SDPA, "flex_attention": WITHOUT_FLEX}
-    for asked, without in tables.items():
-        lacking = not without.isdisjoint(kinds_within(config))
+    for asked, name in (("flash_attention_2", "flash"), ("sdpa", "sdpa"), ("flex_attention", "flex")):
+        lacking = not types_without(name, DESCRIBED).isdisjoint(kinds_within(config))
         values = {key: dict(value) if isinstance(value, dict) else value for key, value in config.items()}
         made = transformers.CONFIG_MAPPING[values.pop("model_type")](**values)
         mapping = transformers.AutoModelForImageTextToText
@@ -167,6 +169,48 @@ def test_paligemma_2_has_no_sdpa_to_ask_for() -> None:
         estimate("google/paligemma2-3b-pt-448", task="train", train={**settings, "attention": "sdpa"})
     estimate("google/paligemma2-3b-pt-448", task="train", train=settings)
     estimate("google/paligemma-3b-mix-224", task="train", train={**settings, "attention": "sdpa"})
+
+
+@pytest.mark.parametrize(
+    ("version", "unasked", "asked"),
+    [
+        ("4.44", "sdpa", "sdpa"),
+        ("4.45", "eager", "sdpa"),  # modeling_gemma2.py _check_and_enable_sdpa
+        ("4.47", "eager", "sdpa"),
+        ("4.48", "sdpa", "sdpa"),
+        ("5.20", "sdpa", "sdpa"),
+        ("5.21", "eager", None),
+    ],
+)
+def test_gemma_2_has_sdpa_in_some_versions(version: str, unasked: str, asked: str | None) -> None:
+    model, settings = small_model("gemma2"), {"framework": "transformers", "framework_version": version}
+    assert text_layers(model, **settings)[0] == unasked
+    if asked is None:
+        with pytest.raises(ScenarioError, match="no SDPA for gemma2"):
+            job(model, attention="sdpa", **settings)
+        return
+    said, layers = text_layers(model, attention="sdpa", **settings)
+    assert said == asked
+    assert all(runs_a_kernel(run) for run in layers)
+
+
+@pytest.mark.parametrize(("version", "masks"), [("4.52", {"mask"}), ("4.53", set[str]())])
+def test_full_layers_of_gemma_2_are_handed_a_mask_before_transformers_4_53(version: str, masks: set[str]) -> None:
+    """Whatever the batch holds (modeling_gemma2.py `_update_causal_mask`): it turns SDPA's flash kernel off."""
+    _, layers = text_layers(small_model("gemma2"), framework="transformers", framework_version=version)
+    kept = [{s.op for s, _ in run.saved} & {"mask", "where"} for run in layers]
+    assert masks in kept
+    assert {"where"} in kept  # a layer with a window makes its own
+
+
+@pytest.mark.parametrize(
+    ("model_type", "before", "since"),
+    [("t5", "5.14", "5.15"), ("roberta", "4.44", "4.45"), ("gpt2", "4.41", "4.42"), ("llama", "4.35", "4.36")],
+)
+def test_classes_run_eagerly_until_they_had_sdpa(model_type: str, before: str, since: str) -> None:
+    for version, said in ((before, "eager"), (since, "sdpa")):
+        settings = {"framework": "transformers", "framework_version": version}
+        assert job(small_model(model_type), **settings).train.attention == said
 
 
 def needs(**train: Any) -> float:

@@ -2,8 +2,11 @@
 
 transformers refuses a kernel that the class does not have and takes eager attention where none was asked for
 (transformers 5.23 modeling_utils.py `_flash_attn_can_dispatch`, `_sdpa_can_dispatch`,
-`_check_and_adjust_attn_implementation`). Attention with sinks has flash kernels (gpt-oss: `_compatible_flash_
-implementations`, kernels-community/vllm-flash-attn3), but SDPA takes none.
+`_check_and_adjust_attn_implementation`; before 4.53 `_autoset_attn_implementation`). Attention with sinks has flash
+kernels (gpt-oss: `_compatible_flash_implementations`, kernels-community/vllm-flash-attn3), but SDPA takes none.
+
+LLaMA has no row without flash attention: before 4.34 frameworks patched it in (axolotl monkeypatch/
+llama_attn_hijack_flash.py, FastChat train/llama_flash_attn_monkey_patch.py), which is what asking for it meant.
 """
 
 from __future__ import annotations
@@ -11,19 +14,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import ScenarioError
-from vramwise.frameworks.versions import library_version
+from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import described, library_version, stated
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact, types_with
 from vramwise.scenario import TrainSettings
 
-WITHOUT_SDPA = types_with("transformers", "without_sdpa")
-"""Types whose class has no `_supports_sdpa`."""
-WITHOUT_FLASH = types_with("transformers", "without_flash")
-"""Types whose class has no `_supports_flash_attn`."""
-OF_OTHER_MODELS = frozenset({"got_ocr2"})
-"""Of these the models within, which have SDPA, choose for themselves."""
-WITHOUT_FLEX = types_with("transformers", "without_flex")
-"""Types whose class has no `_supports_flex_attn`."""
+OF_OTHER_MODELS = frozenset({"aria", "blip-2", "fuyu", "got_ocr2", "instructblip", "instructblipvideo"})
+"""Types without SDPA that run nothing themselves: the models within choose, unasked, since transformers 4.46.
+
+Before, theirs was handed on (`from_config(config.text_config, attn_implementation=config._attn_implementation)`).
+"""
+_PARTS_CHOOSE_SINCE = (4, 46)
+
+
+def types_without(kernel: str, version: tuple[int, ...]) -> frozenset[str]:
+    """Types whose class lacks sdpa, flash or flex in a version of transformers (`_supports_sdpa` and its like)."""
+    return types_with("transformers", f"without_{kernel}", version)
+
+
+def version_of_classes(train: TrainSettings) -> tuple[int, ...]:
+    """The transformers version whose classes run; a script of one's own that names torch alone may run any others."""
+    names_another = framework_of(train).trainer or stated(train, "transformers") is not None
+    return library_version(train) if names_another else described("transformers")
 
 
 def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Model) -> str:
@@ -31,20 +44,21 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
 
     `given`: the settings as stated; `train`: with what the framework decides.
     """
-    kinds = kinds_within(model.config.values)
+    kinds, version = kinds_within(model.config.values), version_of_classes(train)
     kind = kinds[0]
-    if train.attention == "flex":
-        _refuse_without("flex attention", kinds, WITHOUT_FLEX)
-    if train.attention == "flash":
-        _refuse_without("flash attention", kinds, WITHOUT_FLASH | _lost_flash(kinds, train))
+    if train.attention in ("flash", "flex"):
+        _refuse_without(train.attention, kinds, version)
     if train.attention == "flash" and kind == "falcon" and model.config.flag("alibi"):  # FalconFlashAttention2.forward
         problem = "transformers has no flash attention for falcon with ALiBi: it runs sdpa or eager"
         raise ScenarioError("train.attention", problem)
-    if train.attention == "sdpa" and "attention" in given.explicit:
-        _refuse_without("SDPA", kinds, WITHOUT_SDPA)
-    if train.attention == "sdpa" and kind in WITHOUT_SDPA:
-        return train.attention if kind in OF_OTHER_MODELS else "eager"
-    return train.attention
+    if train.attention != "sdpa":
+        return train.attention
+    if "attention" in given.explicit:
+        _refuse_without("sdpa", kinds, version)
+    elif has_fact("transformers", "eager_unasked", kind, version):
+        return "eager"
+    chooses = version < _PARTS_CHOOSE_SINCE or kind not in OF_OTHER_MODELS
+    return "eager" if chooses and kind in types_without("sdpa", version) else "sdpa"
 
 
 def kinds_within(values: Mapping[str, object]) -> tuple[str, ...]:
@@ -58,23 +72,17 @@ def kinds_within(values: Mapping[str, object]) -> tuple[str, ...]:
     return (kind, *(within for table in inside for within in kinds_within(table)))
 
 
-def _lost_flash(kinds: tuple[str, ...], train: TrainSettings) -> frozenset[str]:
-    """Those of these types that lost flash attention in a later version, because it drops masks over image tokens."""
-    version = library_version(train)
-    return frozenset(kind for kind in kinds if has_fact("transformers", "no_flash_with_images", kind, version))
+_TITLES: Mapping[str, str] = {"sdpa": "SDPA", "flash": "flash attention", "flex": "flex attention"}
 
 
-def _refuse_without(attention: str, kinds: tuple[str, ...], without: frozenset[str]) -> None:
+def _refuse_without(kernel: str, kinds: tuple[str, ...], version: tuple[int, ...]) -> None:
     """Raise where a class among these does not have the attention that was asked for."""
+    without = types_without(kernel, version)
     lacking = next((kind for kind in kinds if kind in without), None)
-    if lacking is not None:
-        whose = lacking if lacking == kinds[0] else f"{lacking}, a part of {kinds[0]}"
-        raise ScenarioError(
-            "train.attention", f"transformers has no {attention} for {whose}: {_others(kinds, attention)}"
-        )
-
-
-def _others(kinds: tuple[str, ...], refused: str) -> str:
-    tables = (("sdpa", WITHOUT_SDPA), ("flash", WITHOUT_FLASH))
-    names = [name for name, without in tables if without.isdisjoint(kinds) and not refused.startswith(name)]
-    return f"it runs {', '.join(names)} or eager" if names else "it runs eager"
+    if lacking is None:
+        return
+    whose = lacking if lacking == kinds[0] else f"{lacking}, a part of {kinds[0]}"
+    others = [other for other in ("sdpa", "flash") if other != kernel]
+    names = [other for other in others if types_without(other, version).isdisjoint(kinds)]
+    what = f"it runs {', '.join(names)} or eager" if names else "it runs eager"
+    raise ScenarioError("train.attention", f"transformers has no {_TITLES[kernel]} for {whose}: {what}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_FLEX, attention_of_classes
+from vramwise.frameworks.attention import attention_of_classes, types_without
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Quantizing, Sharding
 from vramwise.frameworks.transformers import BITSANDBYTES, waits_for_the_last
-from vramwise.frameworks.versions import month_named, reaches, stated
+from vramwise.frameworks.versions import library_version, month_named, reaches, stated
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -20,7 +20,9 @@ def _asks_for_reentry(train: TrainSettings) -> bool:
 
 def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """`flex_attention` asks for flex attention, which some classes have that have no flash attention."""
-    if train.attention == "flash" and model.config.model_type in WITHOUT_FLASH - WITHOUT_FLEX:
+    version = library_version(train)
+    with_flex_alone = types_without("flash", version) - types_without("flex", version)
+    if train.attention == "flash" and model.config.model_type in with_flex_alone:
         return "flex"
     return attention_of_classes(given, train, model)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from vramwise.frameworks.attention import WITHOUT_FLASH, WITHOUT_SDPA
+from vramwise.frameworks.attention import types_without
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.transformers import waits_for_the_last
-from vramwise.frameworks.versions import followed, reaches
+from vramwise.frameworks.versions import described, followed, reaches
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -36,13 +36,19 @@ def _logits_below(train: TrainSettings, model: Model) -> int:
 
 
 def _attention(given: TrainSettings, train: TrainSettings, model: Model) -> str:
-    """SDPA or eager attention by itself, where a class has no flash attention."""
+    """SDPA or eager attention by itself, where a class has no flash attention.
+
+    In every version as in the one described: most types run attention of unsloth's own, which caps Gemma 2's scores
+    itself (2024.7 to 2026.10 models/gemma2.py slow_attention_softcapping) and gave Phi 3 SDPA before its class had it.
+    """
     kind = model.config.model_type
     if kind in WITH_FLEX:
         return "flex"
-    if train.attention == "flash" and kind in WITHOUT_FLASH:
-        return "eager" if kind in WITHOUT_SDPA else "sdpa"
-    return "eager" if train.attention == "sdpa" and kind in WITHOUT_SDPA else train.attention
+    version = described("transformers")
+    without_sdpa = kind in types_without("sdpa", version)
+    if train.attention == "flash" and kind in types_without("flash", version):
+        return "eager" if without_sdpa else "sdpa"
+    return "eager" if train.attention == "sdpa" and without_sdpa else train.attention
 
 
 def _attention_note(asked: TrainSettings, train: TrainSettings, model_type: str) -> str:

@@ -80,6 +80,8 @@ class Execution:
     and those). `padding`: a padding mask is passed. `padding_share`: how much of a batch is padding, which flash
     attention leaves out. `documents`: rows hold several samples, which a mask keeps from seeing one another.
     `mask_form`: SDPA gets a mask of booleans, one of floats that all layers share, or the batch brings the latter.
+    `always_masked`: it gets one for any batch. `types_gaining_sdpa`: types whose class has SDPA here, though not in
+    every version of transformers; it leaves out a cap on scores.
     `dropout`: the config's dropouts are active (training mode).
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
@@ -100,6 +102,8 @@ class Execution:
     padding_share: float = 0.0
     documents: bool = False
     mask_form: Literal["bool", "float", "given"] = "bool"
+    always_masked: bool = False
+    types_gaining_sdpa: frozenset[str] = frozenset()
     dropout: bool = True
     trainable: tuple[str, ...] | None = None
     lora: Lora | None = None
@@ -118,8 +122,8 @@ class Execution:
 
     @property
     def hands_out_masks(self) -> bool:
-        """Whether attention gets a mask for what the batch holds, not for a window alone."""
-        return self.padding or self.documents
+        """Whether attention gets a mask for what the batch holds or for any batch, not for a window alone."""
+        return self.padding or self.documents or self.always_masked
 
     @property
     def positions_by_row(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 from vramwise.records import record
 from vramwise.tables import table
@@ -33,9 +33,11 @@ class TypeFact:
 
     def holds(self, model_type: str, version: Version) -> bool:
         """Whether it holds for a type in a version of the program."""
-        if version < self.start or (self.stop is not None and version >= self.stop):
-            return False
-        return model_type in self.types or model_type.startswith(self.beginnings)
+        return self.reaches(version) and (model_type in self.types or model_type.startswith(self.beginnings))
+
+    def reaches(self, version: Version) -> bool:
+        """Whether it holds in a version, for its types."""
+        return version >= self.start and (self.stop is None or version < self.stop)
 
 
 @cache
@@ -66,9 +68,11 @@ def has_fact(program: str, fact: str, model_type: object, version: Version = LAT
     return any(row.holds(str(model_type), version) for row in facts()[program, fact])
 
 
-def types_with(program: str, fact: str) -> frozenset[str]:
-    """The types that a fact holds for in some version. Raises KeyError for a fact that no row has."""
-    return frozenset().union(*(row.types for row in facts()[program, fact]))
+@lru_cache(maxsize=256)
+def types_with(program: str, fact: str, version: Version | None = None) -> frozenset[str]:
+    """The types that a fact holds for in a version, or in some one. Raises KeyError for a fact that no row has."""
+    rows = facts()[program, fact]
+    return frozenset().union(*(row.types for row in rows if version is None or row.reaches(version)))
 
 
 def fact_value(program: str, fact: str, model_type: object, version: Version = LATEST) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.attention import version_of_classes
 from vramwise.hardware import Gpu
 from vramwise.kernels import kernels_named
 from vramwise.models.autograd.size import probe
@@ -108,7 +109,7 @@ def _of_attention(
 ) -> Iterator[tuple[str, str]]:
     if "attention" not in asked.explicit or (asked.attention, train.attention) != ("flash", "flash"):
         return
-    with_sdpa = not has_fact("transformers", "without_sdpa", model.config.model_type)
+    with_sdpa = not has_fact("transformers", "without_sdpa", model.config.model_type, version_of_classes(train))
     if not with_sdpa or framework_of(train).classes != "as they are":
         return
     usual = recorded(model, train.replace(attention="sdpa"), axes["batch"], axes["sequence"])

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vramwise.errors import UsageError, clipped
-from vramwise.frameworks.attention import WITHOUT_FLASH, kinds_within
+from vramwise.frameworks.attention import kinds_within, types_without
+from vramwise.frameworks.versions import described
 from vramwise.interop.launch.command import Launch, Start, launched, one_model, read_command
 from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, file_table, torchrun_gpus
 from vramwise.interop.launch.model_facts import config_of, text_config
@@ -158,7 +159,8 @@ def _train(asked: _Trainer, model: str, gpus: int) -> tuple[dict[str, object], l
 
 def _attention(model: str) -> str:
     """Flash attention. Raises UsageError for types that have none in transformers."""
-    lacking = next((kind for kind in kinds_within(config_of(model)) if kind in WITHOUT_FLASH), None)
+    without = types_without("flash", described("transformers"))
+    lacking = next((kind for kind in kinds_within(config_of(model)) if kind in without), None)
     if lacking is not None:
         raise UsageError(f"prime-rl trains {lacking} with a sparse attention of its own, which is not described here")
     return "flash"

@@ -18,7 +18,7 @@ _NORMS_AFTER = (
 
 
 def design(c: Config) -> Design:
-    """The switches of a generation; transformers lets Gemma 2 run without SDPA, for the cap on its scores."""
+    """The switches of a generation; transformers since 5.21 has no SDPA for Gemma 2, for the cap on its scores."""
     bias, second = c.flag("attention_bias"), c.model_type in ("gemma2", "vaultgemma")
     # An explicit null switches a cap off, an absent key leaves the class default of 50 and 30 on.
     scores, logits = (c.values.get(f"{name}_logit_softcapping", 1.0) is not None for name in ("attn", "final"))
@@ -29,7 +29,7 @@ def design(c: Config) -> Design:
         capped_logits=c.has("final_logit_softcapping") if third else second and logits, tied=True,
         attention={
             "causal": not c.flag("use_bidirectional_attention"), "softcap": second and scores, "eager_only": second,
-            "has_flash": second,  # flash-attn caps scores itself
+            "sdpa_by_version": c.model_type if second else "", "has_flash": second,  # flash-attn caps scores itself
         },
     )  # fmt: skip
 

@@ -254,6 +254,7 @@ def scale_by_log_position(run: Lowering, op: ScaleByLogPosition, q: Tensor) -> T
 @record(kw_only=True, eq=False)
 class Attention(AnyAttention):
     eager_only: bool = False
+    sdpa_by_version: str = ""
     has_flash: bool = False
     buffer_rows: int = 0
     alibi: bool = False
@@ -274,7 +275,8 @@ def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *ot
         k, v = run.tape.cat([k], 2), run.tape.cat([v], 2)
     chosen = run.execution.attention
     flash = "flash" in (chosen, run.execution.sdpa_backend)
-    if op.eager_only and not (flash and op.has_flash):
+    has_sdpa = not op.eager_only or op.sdpa_by_version in run.execution.types_gaining_sdpa
+    if not has_sdpa and not (flash and op.has_flash):
         chosen = "eager"
     styled = op.style.paths.get(chosen)
     if styled is not None:
@@ -298,12 +300,17 @@ def needs_mask(run: Lowering, op: AnyAttention) -> bool:
     window = op.window
     seen = run.images_see_each_other if run.modality == "text" else ""
     always = padded(run) or _holds_documents(run, op) or seen == "all" or (seen and window) or op.masked
+    always = always or _always_masked(run, op)
     return bool(always) or window in run.windows_reached
 
 
 def padded(run: Lowering) -> bool:
     """Whether a padding mask is passed: images have none."""
     return run.execution.padding and run.modality == "text"
+
+
+def _always_masked(run: Lowering, op: AnyAttention) -> bool:
+    return run.execution.always_masked and run.modality == "text" and op.causal
 
 
 def _holds_documents(run: Lowering, op: AnyAttention) -> bool:
@@ -349,6 +356,8 @@ def _mask_for_sdpa(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor) -> Ten
         return tape.new((run.batch, 1, rows, columns), "bool", op="mask")
     if form == "given":
         return _given_mask(run)
+    if _always_masked(run, op) and op.window is not None:  # each such layer cuts the mask of all to its window
+        return tape.new((run.batch, 1, rows, columns), run.hidden_dtype, op="where")
     key = f"mask/{op.window}/{op.causal}/{rows}/{columns}"
     if key not in run.tables:
         run.tables[key] = (tape.new((run.batch, 1, rows, columns), run.hidden_dtype, op="mask"),)

@@ -4,8 +4,9 @@ Which masks attention is handed in training, by what a batch holds, and how flas
 
 A mask of (batch, 1, sequence, sequence) is made where samples are padded or packed ones kept apart: since transformers
 4.53 (masking_utils.py) of booleans, which SDPA turns into floats anew in every layer, before of floats, once for all
-(`_update_causal_mask` of each class). With it SDPA takes the memory-efficient kernel, and heads are copied. Flash
-attention takes none: it leaves padding out, and its kernel for rows of several samples knows where each begins.
+(`_update_causal_mask` of each class; some make it for any batch). With it SDPA takes the memory-efficient kernel, and
+heads are copied. Flash attention takes none: it leaves padding out, and its kernel for rows of several samples knows
+where each begins.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Literal
 
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.attention import kinds_within, types_without, version_of_classes
 from vramwise.frameworks.versions import library_version, stated
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
@@ -31,6 +33,14 @@ _TRL_FLATTENS_SINCE, _TRL_POSITIONS_SINCE = (0, 19), (0, 23)
 def repeats_heads_for_flash(model: Model, train: TrainSettings) -> bool:
     """Whether keys and values are copied to all heads before flash attention, in this version of transformers."""
     return has_fact("transformers", "repeats_heads_for_flash", model.config.model_type, library_version(train))
+
+
+def types_gaining_sdpa(model: Model, train: TrainSettings) -> frozenset[str]:
+    """Types within a model that have SDPA in this version of transformers, and lack it in another."""
+    if framework_of(train).classes != "as they are":
+        return frozenset()
+    in_some, here = types_with("transformers", "without_sdpa"), types_without("sdpa", version_of_classes(train))
+    return (in_some - here).intersection(kinds_within(model.config.values))
 
 
 def joins_rows(train: TrainSettings) -> bool:
@@ -77,7 +87,7 @@ def masks_note(train: ResolvedTrain) -> str:
     return f"{why}: attention gets a mask of {batch} × {sequence:,} × {sequence:,} entries{kernel}"
 
 
-def with_masks(execution: Execution, train: ResolvedTrain) -> Execution:
+def with_masks(execution: Execution, train: ResolvedTrain, model: Model) -> Execution:
     """The execution with what a batch of these samples hands attention."""
     if framework_of(train).classes != "as they are" or train.attention == "flex":
         return execution
@@ -87,8 +97,16 @@ def with_masks(execution: Execution, train: ResolvedTrain) -> Execution:
         "given" if given else "float" if library_version(train) < BOOLEAN_SINCE else "bool"
     )
     return replace(
-        execution, padding=train.padding > 0, padding_share=train.padding, documents=documents, mask_form=form
+        execution, padding=train.padding > 0, padding_share=train.padding, documents=documents, mask_form=form,
+        always_masked=_is_always_masked(train, model),
     )  # fmt: skip
+
+
+def _is_always_masked(train: ResolvedTrain, model: Model) -> bool:
+    """Whether the class makes a mask of floats for batches that need none, too, in this version of transformers."""
+    version = version_of_classes(train)
+    masked = (has_fact("transformers", "always_masked", kind, version) for kind in kinds_within(model.config.values))
+    return train.attention == "sdpa" and any(masked)
 
 
 KEEPS_NO_SCORES = frozenset({"flash", "flex"})
@@ -110,11 +128,15 @@ def attention_note(asked: TrainSettings, train: ResolvedTrain, model: Model) -> 
         return own
     if "attention" in asked.explicit and asked.attention != train.attention:
         return f"attention {asked.attention} changed nothing: {train.framework} runs {train.attention} for {kind}"
-    inner = model.config.values.get("text_config")
+    inner, version = model.config.values.get("text_config"), version_of_classes(train)
     text = str(inner.get("model_type")) if isinstance(inner, dict) else kind
+    if "attention" not in asked.explicit and has_fact("transformers", "eager_unasked", kind, version):
+        return (
+            f"eager attention, which this version of transformers chooses for {kind}; --attention sdpa keeps no scores"
+        )
     runs_eager = train.attention == "eager" or (train.attention == "sdpa" and text != kind)
-    scores = has_fact("transformers", "without_sdpa", text) and not has_fact("transformers", "without_attention", text)
+    scores = text in types_without("sdpa", version) and not has_fact("transformers", "without_attention", text)
     if runs_eager and scores and framework_of(train).classes == "as they are":
-        kernel = "" if {text, kind} & types_with("transformers", "without_flash") else "; --attention flash keeps none"
+        kernel = "" if {text, kind} & types_without("flash", version) else "; --attention flash keeps none"
         return f"eager attention, as {text} has no SDPA: scores grow with the square of the sequence{kernel}"
     return ""

@@ -27,6 +27,7 @@ from vramwise.training.recipe.attention import (
     joins_rows,
     repeats_heads_for_flash,
     separates_documents,
+    types_gaining_sdpa,
     with_masks,
 )
 from vramwise.training.recipe.fp8_weights import (
@@ -388,8 +389,9 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         copied_dtype=copied_dtype(train),
         expert_modules=has_expert_modules(train, model),
         images=images_of(train, model),
+        types_gaining_sdpa=types_gaining_sdpa(model, train),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
         inputs_require_grad=lora is not None and train.checkpointing != "none" and framework.trainer,
         kernels=kernels_of(train, model),
     )
-    return with_masks(found, train)
+    return with_masks(found, train, model)
