@@ -95,13 +95,11 @@ def test_two_files_of_one_kind_and_files_that_do_not_go_together_are_refused() -
 
 
 def test_an_unknown_key_of_a_tools_file_is_named() -> None:
-    launch = read(
-        written("ax.yml", f"base_model: {LLAMA}\nfrobnicate_layers: 3\nlearning_rate: 1\nlora_qkv_kernel: true\n")
-    )
+    launch = read(written("ax.yml", f"base_model: {LLAMA}\nfrobnicate_layers: 3\nlearning_rate: 1\ntiled_mlp: true\n"))
     said = " / ".join(launch.notes)
     assert "unknown to axolotl, left out: frobnicate_layers" in said
     assert "no effect on the memory counted here: learning_rate" in said
-    assert "lora_qkv_kernel is not counted" in said
+    assert "tiled_mlp is not counted" in said
     assert "read from it: base_model" in said
 
 

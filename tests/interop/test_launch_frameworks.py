@@ -103,7 +103,20 @@ def test_llamafactorys_flags_and_script(tmp_path: Path) -> None:
             "gradient_checkpointing: true\nlora_dropout: 0.05\nlora_alpha: 16",
             {"framework": "axolotl", "method": "qlora", "quantization": "nf4-dq", "lora_rank": 32, "packing": True,
              "lora_targets": "all-linear", "sequence_length": 4096, "micro_batch_size": 2, "optimizer": "adamw-8bit",
-             "attention": "flash", "checkpointing": "full", "kbit_preparation": None, "param_dtype": "bf16"},
+             "attention": "flash", "checkpointing": "full", "kbit_preparation": None, "param_dtype": "bf16",
+             "kernels": ["axolotl"]},
+        ),
+        (
+            "adapter: lora\nlora_r: 8\nlora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false",
+            {"method": "lora", "kernels": []},
+        ),
+        (
+            "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rms_norm: true\nadapter: lora\nlora_r: 8",
+            {"method": "lora", "kernels": ["liger", "axolotl"]},
+        ),
+        (
+            "adapter: lora\nlora_r: 8\nfsdp: [full_shard, auto_wrap]\nfsdp_config:\n  fsdp_offload_params: false",
+            {"fsdp": "full-shard", "fsdp_version": 1, "kernels": []},
         ),
         (
             "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\nliger_rms_norm: true\n"

@@ -316,3 +316,28 @@ def test_torchtitan_follows_its_own_configurations(model: str, version: str, exp
 )
 def test_which_version_is_taken_is_said(framework: str, version: str, said: str) -> None:
     assert said in " ".join(step(framework, version, method="full").notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "changed", "runs"),
+    [
+        ("", {}, True), ("axolotl 0.10", {}, True), ("axolotl 0.9", {}, False), ("axolotl of April 2025", {}, False),
+        ("axolotl of May 2025", {}, True), ("axolotl 0.12", {"lora_dropout": 0.05}, False),
+        ("axolotl 0.16", {"lora_dropout": 0.05}, True), ("", {"quantization": "int8"}, False),
+        ("", {"dora": True}, False), ("", {"extra_models": ["reference"]}, False), ("", {"method": "full"}, False),
+        ("", {"kernels": ["liger"]}, False), ("", {"kernels": []}, False),
+    ],
+)  # fmt: skip
+def test_axolotl_runs_adapters_in_kernels_of_its_own(version: str, changed: dict[str, Any], runs: bool) -> None:
+    """axolotl 0.10 to 0.18 utils/schemas/config.py check_auto_enable_lora_kernels; what a scenario names is all."""
+    assert ("axolotl" in settings("axolotl", version, **changed)["kernels"]) == runs
+
+
+@pytest.mark.parametrize(
+    ("sharding", "runs"),
+    [({}, True), ({"fsdp": "full-shard", "fsdp_version": 1}, False), ({"fsdp": "full-shard", "fsdp_version": 2}, True)],
+)
+def test_axolotls_kernels_for_adapters_and_fsdp(sharding: dict[str, Any], runs: bool) -> None:
+    train = {"framework": "axolotl", "method": "lora", **sharding}
+    scenario = {"model": "meta-llama/Llama-3.1-8B", "task": "train", "num_gpus": 2, "train": train}
+    assert ("axolotl" in estimate(scenario).scenario["train"]["kernels"]) == runs

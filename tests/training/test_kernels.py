@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from described_types import small_model
@@ -13,13 +14,15 @@ from vramwise.errors import UsageError
 from vramwise.kernels import kernels_for, kernels_named
 from vramwise.kernels.fused import with_joined_gates
 from vramwise.models import describe
+from vramwise.models.autograd.gradients import input_gradients
+from vramwise.models.autograd.size import probe
 from vramwise.models.blocks import Block, Modality
-from vramwise.models.execution import Execution, Images
+from vramwise.models.execution import Execution, Images, Lora
 from vramwise.models.lowering import LOWERINGS
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.overrides import Kernels, Override, overrides_in
-from vramwise.models.step import Forward, record_forward
+from vramwise.models.step import BlockRun, Forward, record_forward
 from vramwise.scenario.names import KERNELS
 
 MODALITIES: tuple[Modality, ...] = ("text", "image", "audio")
@@ -202,3 +205,77 @@ def test_axolotl_swaps_in_ligers_kernels_for_types_of_its_own() -> None:
     ]
     assert norms == [False, True]
     assert fused(forward_of(LLAMA, "axolotl-liger")) == fused(forward_of(LLAMA, "liger"))
+
+
+# -- axolotl's kernels for adapters (0.18 kernels/lora.py) ---------------------------------------------------------------
+
+EVERY = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
+
+
+def layer_with_adapters(*names: str, targets: frozenset[str] = EVERY, **lora: Any) -> BlockRun:
+    model = describe({**LLAMA, "intermediate_size": 512})
+    adapters = Lora(rank=4, targets=targets, **lora)
+    execution = Execution(param_dtype="bf16", lora=adapters, kernels=kernels_for(names, model.config))
+    return record_forward(model, execution, batch=2, sequence=128).runs[1]
+
+
+def kept_by(run: BlockRun) -> int:
+    return sum(probe(storage.nbytes) for storage in {storage for node in run.nodes for storage, _ in node.saved})
+
+
+def test_an_mlp_with_adapters_keeps_its_input_its_gate_and_up_alone() -> None:
+    run = layer_with_adapters("axolotl", dtype="bf16")
+    (mlp,) = [node for node in run.nodes if node.op == "adapted_mlp"]
+    assert [role for _, role in mlp.saved] == ["input", "gate or up", "gate or up"]
+    assert not any(node.saved for node in run.nodes if ".mlp" in node.module and node is not mlp)
+    assert sum(tensor.is_parameter and tensor.requires_grad for tensor in mlp.inputs) == 6
+
+
+def test_gradients_of_gate_and_up_take_their_place_beside_one_tensor_as_wide() -> None:
+    run = layer_with_adapters("axolotl", dtype="bf16")
+    (mlp,) = [node for node in run.nodes if node.op == "adapted_mlp"]
+    gradients = input_gradients(mlp, mlp.outputs[0])
+    rows = mlp.inputs[0].numel // LLAMA["hidden_size"]
+    assert {probe(each.scratch) for each in gradients} == {probe(2 * rows * 512)}
+    assert gradients[0].nbytes == mlp.inputs[0].nbytes
+
+
+def test_a_projection_with_adapters_keeps_its_input_and_adapters_in_its_dtype() -> None:
+    run = layer_with_adapters("axolotl")
+    products = {node.module.split(".")[-1]: node for node in run.nodes if node.op == "adapted_product"}
+    assert set(products) == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    query = products["q_proj"]
+    assert [role for _, role in query.saved] == ["input", "adapters", "adapters"]
+    assert {storage for storage, role in query.saved if role == "adapters"}.isdisjoint(
+        tensor.storage for tensor in query.inputs
+    )
+    assert query.outputs[0].dtype == "bf16"
+    assert kept_by(run) < kept_by(layer_with_adapters())
+
+
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (EVERY - {"down_proj"}, {"adapted_product": 4}),
+        (EVERY - {"k_proj"}, {"adapted_product": 1, "adapted_mlp": 1}),
+        (frozenset({"gate_proj"}), {}),
+    ],
+)
+def test_an_mlp_and_queries_keys_and_values_need_adapters_together(
+    targets: frozenset[str], expected: dict[str, int]
+) -> None:
+    run = layer_with_adapters("axolotl", targets=targets)
+    assert Counter(node.op for node in run.nodes if node.op.startswith("adapted")) == expected
+
+
+def test_without_adapters_of_its_kind_nothing_changes() -> None:
+    for targets, lora in ((frozenset[str](), {}), (EVERY, {"dora": True})):
+        plain = layer_with_adapters(targets=targets, **lora)
+        kernels = layer_with_adapters("axolotl", targets=targets, **lora)
+        assert [node.op for node in plain.nodes] == [node.op for node in kernels.nodes]
+
+
+def test_dropout_keeps_what_it_leaves_beside_the_input() -> None:
+    run = layer_with_adapters("axolotl", dropout=0.1)
+    (mlp,) = [node for node in run.nodes if node.op == "adapted_mlp"]
+    assert [role for _, role in mlp.saved].count("input") == 2

@@ -57,6 +57,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (MIXTRAL, {"framework": "megatron", "expert_parallel_size": 2}),
     (dict(small_model("deepseek_v3").config.values), {"framework": "megatron"}),
     (MIXTRAL, {"method": "qlora", "quantization": "nf4", "quantize_experts": True}),
+    (LLAMA, {"framework": "axolotl", "method": "lora"}),
 )
 OTHERWISE: tuple[tuple[str, dict[str, Any], Execution], ...] = (
     ("afmoe", {}, Execution(lora=Lora(8, frozenset({"q_proj", "experts"}), dora=True))),

@@ -47,6 +47,15 @@ def _loads_whole(train: TrainSettings) -> bool:
     return month >= OWN_FSDP_2_SINCE if month else reaches(stated(train, "axolotl"), (0, 12))
 
 
+_IN_KERNELS = "method=lora|qlora quantization=None|nf4|nf4-dq|fp4 dora=False extra_models=()"
+_SINCE_MAY_2025 = "axolotl>=0.10 month>=2025-05 lora_dropout=0|0.0"
+_WITH_DROPOUT = "axolotl>=0.16 month>=2026-04"
+_ENABLES_KERNELS = (
+    "axolotl 0.10 to 0.18 utils/schemas/config.py check_auto_enable_lora_kernels: on one GPU, or without FSDP 1; "
+    "monkeypatch/lora_kernels.py: with dropout since 0.16"
+)
+
+
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
     Default("fsdp=full-shard|shard-grad-op|hybrid-shard fsdp_version=1 method=full", "param_dtype", "fp32",
@@ -60,6 +69,9 @@ DEFAULTS = (
             "axolotl 0.19 utils/schemas/training.py: optimizer adamw_torch_fused"),
     Default("axolotl>=0.5", "expandable_segments", "true",
             "axolotl 0.5 utils/__init__.py set_pytorch_cuda_alloc_conf"),
+    *(Default(f"{_IN_KERNELS} {since} {where}", "kernels", "axolotl", _ENABLES_KERNELS)
+      for since in (_SINCE_MAY_2025, _WITH_DROPOUT)
+      for where in ("gpus=1", "fsdp=none", "fsdp_version=2")),
 )  # fmt: skip
 
 RECORD = Framework(

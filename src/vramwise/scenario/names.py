@@ -153,7 +153,7 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
 COMPILED: Final = ("layers", "model", "loss")
-KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex", "xielu")
+KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex", "xielu", "axolotl")
 LAYERS: Final = ("litgpt", "megatron", "torchtune", "axolotl-liger")
 """Records of kernels that a framework's record names, and no scenario."""
 KERNEL_SPELLINGS: Final[Mapping[str, str]] = {"te": "transformer-engine", "liger-kernel": "liger"}

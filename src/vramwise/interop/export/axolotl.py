@@ -88,9 +88,16 @@ def _method(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _kernels(settings: Mapping[str, object]) -> dict[str, object]:
-    """Liger's plugin with its kernels, and the way to the loss (integrations/liger, integrations/cut_cross_entropy)."""
+    """Its own kernels for adapters, Liger's plugin with its kernels, and the way to the loss.
+
+    0.19 integrations/liger, integrations/cut_cross_entropy.
+    """
     found: dict[str, object] = {}
     fused = settings.get("loss") == "fused-linear"
+    if is_adapters(settings):
+        kernels = settings.get("kernels")
+        if not (isinstance(kernels, list | tuple) and "axolotl" in kernels):  # 0.18 enables them where none is named
+            found |= dict.fromkeys(("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"), False)
     if uses_liger(settings):
         found["plugins"] = ["axolotl.integrations.liger.LigerPlugin"]
         found |= dict.fromkeys(_LIGER, True)

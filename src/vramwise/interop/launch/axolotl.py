@@ -26,6 +26,7 @@ _LENGTH = 512
 _PAIRS = ("dpo", "ipo", "orpo", "simpo")
 _WITH_REFERENCE = ("dpo", "ipo", "kto")
 _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_swiglu")
+_ADAPTER_KERNELS = ("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel")
 
 
 def read(start: Start) -> Launch:
@@ -48,7 +49,7 @@ def read(start: Start) -> Launch:
         optimizer_settings(options.first("optimizer") or "adamw_torch_fused", sharding),
         _attention(options),
         _checkpointing(options, sharding),
-        _kernels(options),
+        _kernels(options, in_kernels=_adapters_in_kernels(options, launcher, sharding)),
         _method(options, model),
         _preferences(options, train),
     ):
@@ -152,16 +153,33 @@ def _checkpointing(options: Options, sharding: Sharding) -> tuple[dict[str, obje
     return found, []
 
 
-def _kernels(options: Options) -> tuple[dict[str, object], list[str]]:
-    """Liger's kernels one by one, and the way to the loss."""
+def _adapters_in_kernels(options: Options, launcher: Launcher, sharding: Sharding) -> bool | None:
+    """Whether adapters run in kernels of its own; None where there are none.
+
+    0.18 utils/schemas/config.py check_auto_enable_lora_kernels: where none is named, on one GPU or without FSDP 1.
+    """
+    if options.first("adapter") not in ("lora", "qlora"):
+        return None
+    if any(options.first(name) is not None for name in (*_ADAPTER_KERNELS, "lora_embedding_kernel")):
+        return any(options.is_on(name) for name in _ADAPTER_KERNELS)
+    leaves_them = options.first("rl") or options.is_on("load_in_8bit") or options.is_on("trust_remote_code")
+    in_fsdp_1 = "fsdp" in sharding.settings and sharding.settings.get("fsdp_version") != 2
+    return not leaves_them and (not in_fsdp_1 or launcher.gpus in (None, 1))
+
+
+def _kernels(options: Options, *, in_kernels: bool | None) -> tuple[dict[str, object], list[str]]:
+    """Liger's kernels one by one, those for adapters, and the way to the loss."""
     plugins = " ".join(options.several("plugins"))
     found: dict[str, object] = {}
     notes = []
     on = [name for name in _LIGER if options.is_on(name)]
-    if on:
-        found["kernels"] = ["liger"]
-        if len(on) < len(_LIGER) - 1:
-            notes.append(f"{', '.join(on)}: all of Liger's kernels are taken")
+    if on or in_kernels is not None:
+        found["kernels"] = [*["liger"] * bool(on), *["axolotl"] * bool(in_kernels)]
+    if on and len(on) < len(_LIGER) - 1:
+        notes.append(f"{', '.join(on)}: all of Liger's kernels are taken")
+    named = [name for name in _ADAPTER_KERNELS if options.is_on(name)]
+    if in_kernels and 0 < len(named) < len(_ADAPTER_KERNELS):
+        notes.append(f"{', '.join(named)}: all of axolotl's kernels for adapters are taken")
     cut = "cut_cross_entropy" in plugins and options.is_on("cut_cross_entropy", default=True)
     if options.is_on("liger_fused_linear_cross_entropy") or cut:
         found["loss"] = "fused-linear"

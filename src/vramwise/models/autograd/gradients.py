@@ -108,6 +108,12 @@ def _over_what_was_kept(tensor: Tensor, node: Node, gradient: Tensor) -> InputGr
     return InputGradient(tensor, "in_place", tensor.nbytes)
 
 
+def _beside_a_gate(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
+    """Gate and up become their gradients where they are, beside that of their product, which becomes that again."""
+    widest = next((storage.nbytes for storage, role in node.saved if role == "gate or up"), 0)
+    return InputGradient(tensor, "new", tensor.nbytes, scratch=widest)
+
+
 def _beside_a_copy(tensor: Tensor, node: Node, gradient: Tensor) -> InputGradient:
     return InputGradient(tensor, "new", tensor.nbytes, scratch=tensor.numel * ITEM_BYTES["fp32"])
 
@@ -137,6 +143,7 @@ _RULES: Mapping[GradientRule, Callable[[Tensor, Node, Tensor], InputGradient]] =
     "three factors": _of_three_factors,
     "larger": _of_the_larger,
     "in place": _over_what_was_kept,
+    "beside a gate": _beside_a_gate,
     "beside a copy": _beside_a_copy,
     "chunk": _of_a_chunk,
     "chunk in place": _over_chunks,

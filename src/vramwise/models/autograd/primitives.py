@@ -25,6 +25,7 @@ GradientRule = Literal[
     "three factors",  # a product of three, two of which stand beside it
     "larger",  # halved where both are equal, zero where the other is
     "in place",  # written over what was kept
+    "beside a gate",  # new, beside the gradient of what an MLP's gate and up make
     "beside a copy",  # new, beside an fp32 copy of what was kept
     "chunk",  # new, one chunk at a time
     "chunk in place",  # written over the chunks, but for one that is there beside it
@@ -242,6 +243,8 @@ _ROWS = (
     Primitive("rotary_in_place", "in place", ("tables",)),
     Primitive("fused_rotation", "new", ("tables",)),
     Primitive("router_product", "new", ("input",)),
+    Primitive("adapted_product", "new", ("input", "adapters"), "rows"),
+    Primitive("adapted_mlp", "beside a gate", ("input", "gate or up", "adapters"), "rows"),
     # -- quantized weights, exchange between ranks
     Primitive("dequantize", "none"),
     Primitive("quantize_fp8", "none"),

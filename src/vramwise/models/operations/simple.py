@@ -57,13 +57,16 @@ class Linear(Operation):
 
 @lowering(Linear)
 def linear(run: Lowering, op: Linear, x: Tensor) -> Tensor:
+    return with_adapter(run, op, x, base_product(run, op, x))
+
+
+def base_product(run: Lowering, op: Linear, x: Tensor) -> Tensor:
+    """A linear layer without what adapters add to it."""
     weight, *bias = run.parameters_of(op)
     if run.execution.quantizes(op.parameters[0]):
         # bitsandbytes 0.50 nn/modules.py Linear4bit.forward: the input in the compute dtype, the answer in its own.
-        result = run.tape.to(run.tape.linear(run.tape.to(x, weight.dtype), weight, *bias), x.dtype)
-    else:
-        result = run.tape.linear(x, weight, *bias)
-    return with_adapter(run, op, x, result)
+        return run.tape.to(run.tape.linear(run.tape.to(x, weight.dtype), weight, *bias), x.dtype)
+    return run.tape.linear(x, weight, *bias)
 
 
 class Conv1dLinear(Operation):
