@@ -207,7 +207,7 @@ def test_axolotl_swaps_in_ligers_kernels_for_types_of_its_own() -> None:
     assert fused(forward_of(LLAMA, "axolotl-liger")) == fused(forward_of(LLAMA, "liger"))
 
 
-# -- axolotl's kernels for adapters (0.18 kernels/lora.py) ---------------------------------------------------------------
+# -- axolotl's kernels for adapters (0.18 kernels/lora.py) --------------------------------------------------
 
 EVERY = frozenset({"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"})
 

@@ -209,5 +209,6 @@ RECORD = Kernels(
         Override(AdaptedMlp, adapted_mlp, f"{GATES} between them", rewrite=with_joined_mlps, modalities=_TEXT),
     ),
     order=6,
+    for_adapters=True,
     source="axolotl 0.18 kernels/lora.py, monkeypatch/lora_kernels.py",
 )

@@ -91,7 +91,8 @@ def _of_kernels(
         return [tuple(node.op for node in run.nodes) for run in forward.runs]
 
     for name in asked.kernels:
-        in_adapters = name in {*COMPUTE_ADAPTERS, "axolotl"} and train.method in ("lora", "qlora")
+        fuses_adapters = name in COMPUTE_ADAPTERS or kernels_named(name).for_adapters
+        in_adapters = fuses_adapters and train.method in ("lora", "qlora")
         in_loss = name == "liger" and train.loss == "fused-linear" and not framework.loss.fused_linear_is_own
         in_products = name == "transformer-engine" and runs_transformer_engine(train)
         if in_adapters or in_loss or in_products:

@@ -16,6 +16,7 @@ from vramwise.interop.export.trainer_options import (
     wrap_policy,
     yaml_text,
 )
+from vramwise.kernels import kernels_named
 
 _ATTENTION = {"flash": "flash_attention", "sdpa": "sdp_attention", "eager": "eager_attention", "flex": "flex_attention"}
 _LIGER = ("liger_rope", "liger_rms_norm", "liger_glu_activation")
@@ -96,7 +97,8 @@ def _kernels(settings: Mapping[str, object]) -> dict[str, object]:
     fused = settings.get("loss") == "fused-linear"
     if is_adapters(settings):
         kernels = settings.get("kernels")
-        if not (isinstance(kernels, list | tuple) and "axolotl" in kernels):  # 0.18 enables them where none is named
+        named = kernels if isinstance(kernels, list | tuple) else ()
+        if not any(kernels_named(name).for_adapters for name in named):  # 0.18 enables them where none is named
             found |= dict.fromkeys(("lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel"), False)
     if uses_liger(settings):
         found["plugins"] = ["axolotl.integrations.liger.LigerPlugin"]
