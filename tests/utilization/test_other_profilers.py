@@ -151,3 +151,14 @@ def test_a_simulators_trace_is_told_from_a_recorded_one(tmp_path):
     path = tmp_path / "a.et"
     path.write_bytes(made_others.chakra(timed=False))
     assert "without times" in refusal(path)
+
+
+def test_a_chakra_trace_of_2023_is_told_and_refused_for_its_missing_starts(tmp_path, capsys):
+    """Its first message has attributes and no version, its nodes durations alone (mlcommons/chakra@bb67f05)."""
+    field, number = made_others.field, made_others.number
+    metadata = field(2, field(1, "schema") + field(29, "1.0.1")) + field(2, field(1, "pid") + field(13, 102))
+    node = field(1, 216) + field(2, "void gemm") + field(3, 4) + field(7, 318) + field(10, field(1, "is_cpu_op"))
+    path = tmp_path / "old.et"
+    path.write_bytes(number(len(metadata)) + metadata + number(len(node)) + node)
+    assert main(["profile", str(path)]) == 4
+    assert "a Chakra trace with durations and no starts" in capsys.readouterr().err

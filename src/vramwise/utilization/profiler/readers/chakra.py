@@ -25,6 +25,7 @@ from vramwise.utilization.profiler.readers.wire import (
 from vramwise.utilization.profiler.times import NS_PER_US
 
 NAME, TYPE, START, DURATION, ATTRIBUTES = 2, 3, 6, 7, 10  # of Node
+ATTRIBUTES_OF_FILE = 2  # of GlobalMetadata
 LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = 2, 3, 4, 5, 6, 7  # of NodeType
 COLLECTIVES = ("allreduce", "reduce", "allgather", "gather", "scatter", "broadcast", "alltoall", "reduce_scatter",
                "reduce_scatter", "barrier")  # fmt: skip
@@ -36,14 +37,24 @@ NO_TIMES = (
     "one with torch.profiler and link it (chakra_trace_link), or profile the Kineto trace itself"
 )
 
+NO_STARTS = (
+    "a Chakra trace with durations and no starts, as converters of 2023 wrote it: what ran beside what is not known; "
+    "link the recorded trace anew (chakra_trace_link, chakra_converter), or profile the Kineto trace itself"
+)
+
 
 def is_chakra(start: bytes) -> bool:
-    """Whether the file begins with a GlobalMetadata behind its length: a version, and at most attributes beside it."""
+    """Whether the file begins with a GlobalMetadata behind its length: a version, and at most attributes beside it.
+
+    In 2023 it had attributes alone, the first of them the schema (mlcommons/chakra@bb67f05, tests/data/chakra.0.et).
+    """
     try:
         size, at = varint(start, 0)
         if not 2 <= size <= len(start) - at:
             return False
         found = list(fields(start[at : at + size]))
+        if found and found[0][0] == ATTRIBUTES_OF_FILE and isinstance(found[0][1], bytes):
+            return text(dict(fields(found[0][1])).get(1, b"")) == "schema"
     except BadWire:
         return False
     if not found or found[0][0] != 1 or {number for number, _ in found} > {1, 2}:
@@ -58,20 +69,21 @@ def stream(path: Path, *, partial: bool) -> RowStream:
 
 
 def _rows(path: Path, into: RowStream) -> Iterator[Row]:
-    timed = False
+    timed = begun = False
     try:
         with open(path, "rb") as file:
             _next(file, into.name)
             while (message := _next(file, into.name)) is not None:
                 node = _node(message)
                 timed = timed or bool(node.get(DURATION))
+                begun = begun or START in node
                 row = _event(node)
                 if row is not None:
                     yield row
     except BadWire as problem:
         into.cut_off(f"({problem})")
-    if not timed:
-        raise SourceError(f"{into.name}: {NO_TIMES}")
+    if not begun:
+        raise SourceError(f"{into.name}: {NO_STARTS if timed else NO_TIMES}")
 
 
 def _next(file: IO[bytes], name: str) -> bytes | None:
