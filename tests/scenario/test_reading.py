@@ -122,8 +122,8 @@ def test_every_default_is_a_value_that_its_kind_reads():
         (serve(engine_version=0.1), "serve.engine_version: expected text (write it in quotes), got 0.1"),
         (
             train(kernels="liger,zzz"),
-            "train.kernels[1]: expected one of liger, unsloth, fms, transformer-engine, apex, xielu, axolotl; "
-            'got "zzz"',
+            "train.kernels[1]: expected one of liger, unsloth, fms, transformer-engine, apex, xielu, axolotl, "
+            'flash-linear-attention, causal-conv1d; got "zzz"',
         ),
         (train(kernels=7), "train.kernels: expected a list, got 7"),
         (train(lora_targets=7, method="lora"), 'train.lora_targets: expected a list or "all-linear", got 7'),

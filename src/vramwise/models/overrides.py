@@ -45,7 +45,8 @@ class Kernels:
     `order`: of two that replace one class of operations, the lower one does. `leaves_out`: libraries whose overrides
     are not taken beside this one. `is_alone`: where it replaces anything, no other is taken: layers of a framework's
     own. `loss`: (run, logits) -> loss in place of the model's class's, where it replaces anything. `like`: a library
-    whose rows in type_facts.csv hold for it too. `for_adapters`: it replaces nothing without adapters.
+    whose rows in type_facts.csv hold for it too. `for_adapters`: it replaces nothing without adapters. `told_by`: the
+    package by whose version its rows hold, where they say which classes of that take it up.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Kernels:
     loss: Lowered | None = None
     like: str = ""
     for_adapters: bool = False
+    told_by: str = ""
 
     @property
     def replaces(self) -> str:

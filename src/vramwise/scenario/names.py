@@ -153,10 +153,27 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
 COMPILED: Final = ("layers", "model", "loss")
-KERNELS: Final = ("liger", "unsloth", "fms", "transformer-engine", "apex", "xielu", "axolotl")
+KERNELS: Final = (
+    "liger",
+    "unsloth",
+    "fms",
+    "transformer-engine",
+    "apex",
+    "xielu",
+    "axolotl",
+    "flash-linear-attention",
+    "causal-conv1d",
+)
 LAYERS: Final = ("litgpt", "megatron", "torchtune", "axolotl-liger")
 """Records of kernels that a framework's record names, and no scenario."""
-KERNEL_SPELLINGS: Final[Mapping[str, str]] = {"te": "transformer-engine", "liger-kernel": "liger"}
+KERNEL_SPELLINGS: Final[Mapping[str, str]] = {
+    "te": "transformer-engine",
+    "liger-kernel": "liger",
+    "fla": "flash-linear-attention",
+    "fla-core": "flash-linear-attention",
+    "flash_linear_attention": "flash-linear-attention",
+    "causal_conv1d": "causal-conv1d",
+}
 BASE_QUANTIZATION: Final = ("nf4", "nf4-dq", "fp4", "int8", "gptq-int4", "awq-int4")
 BASE_QUANTIZATION_SPELLINGS: Final[Mapping[str, str | None]] = {
     "none": None,

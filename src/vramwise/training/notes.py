@@ -12,6 +12,7 @@ from vramwise.hardware import Gpu
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
+from vramwise.scenario.names import KERNELS
 from vramwise.training.activations.compiled import compiles_layers
 from vramwise.training.activations.loss import is_compiled
 from vramwise.training.model_states.states import ModelStates, quantizer
@@ -22,6 +23,7 @@ from vramwise.training.recipe.settings import (
     EXPERTS_FUSED_SINCE,
     had_expert_modules,
     has_fused_experts,
+    kernel_names,
     runs_own_layers,
 )
 from vramwise.training.resolved import ResolvedTrain
@@ -48,11 +50,12 @@ def notes_of(
         )
     about_masks = masks_note(train)
     notes += [about_masks] if about_masks else []
-    packages = {op.package for block in model.blocks for op in block.ops} - {""}
+    packages = {op.package for block in model.blocks for op in block.ops} - {"", *kernel_names(train)}
     if framework.exact and packages:
+        how = "; counted by kernels of that name" if packages <= set(KERNELS) else ""
         notes.append(
             "recurrent layers follow transformers' PyTorch code; they keep less where its package "
-            f"{' or '.join(sorted(packages))} is installed"
+            f"{' or '.join(sorted(packages))} is installed{how}"
         )
     if not framework.exact and not runs_own_layers(train, model):
         notes.append(

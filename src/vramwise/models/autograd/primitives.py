@@ -107,6 +107,7 @@ _ROWS = (
         is_attention=True,
     ),
     Primitive("mamba_scan", "new", ("projected input", "output")),
+    Primitive("chunked_delta_rule", "new", ("operand",)),
     # -- functions of one operand
     Primitive("silu", "new", ("self",), is_activation=True, is_fusible=True),
     Primitive("gelu", "new", ("self",), is_activation=True, is_fusible=True),
@@ -236,6 +237,8 @@ _ROWS = (
     Primitive("outputs_to_fp32", "in place"),
     # -- kernels that stand for several operations
     Primitive("fused_rms_norm", "new", ("input", "rstd")),
+    Primitive("fused_gated_rms_norm", "new", ("input", "gate", "rstd")),
+    Primitive("causal_conv1d", "new", ("input",)),
     Primitive("fused_gated_activation", "in place", ("gate or up",), is_activation=True),
     Primitive("fused_gate", "new", ("gate or up",), is_activation=True),
     Primitive("fused_activation", "new", ("input",)),

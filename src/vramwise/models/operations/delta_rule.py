@@ -78,24 +78,31 @@ def gated_delta_rule(
 ) -> Tensor:
     """(b, s, h·d) -> (b, s, h, v); beta and the logarithm of the decay are made here."""
     tape = run.tape
-    bias, a_log = run.parameters_of(op)
-    beta = tape.unary("sigmoid", beta)
-    beta = tape.scale(beta) if op.doubled else beta
-    rate = tape.unary("neg", tape.unary("exp", tape.to(a_log, "fp32")))
-    decay = tape.mul(rate, tape.unary("softplus", tape.add(tape.to(decay, "fp32"), bias)))
-    q, k = (_in_heads(run, x, op.key_heads) for x in (q, k))
-    v, times = _in_heads(run, v, op.value_heads), op.value_heads // op.key_heads
-    dtype, (q, k) = q.dtype, (_repeated(run, x, times) for x in (q, k))
+    beta, decay = beta_and_decay(run, op, beta, decay)
+    q, k, v = in_heads(run, op, q, k, v)
+    dtype, (q, k) = q.dtype, (repeated(run, x, op.value_heads // op.key_heads) for x in (q, k))
     q, k, v, beta, decay = (_contiguous_in(run, tape.transpose(x, 1, 2), "fp32") for x in (q, k, v, beta, decay))
     out = _chunked(run, tape.scale(_unit(run, q)), _unit(run, k), v, beta, decay, op.chunk_size)
     return _contiguous_in(run, tape.transpose(tape.narrow(out, 2, run.sequence), 1, 2), dtype)
 
 
-def _in_heads(run: Lowering, x: Tensor, heads: int) -> Tensor:
-    return run.tape.reshape(x, *x.shape[:2], heads, -1)
+def beta_and_decay(run: Lowering, op: GatedDeltaRule, beta: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """What both products make of their outputs: sigmoid(b), up to 2 where it is doubled; −exp(A)·softplus(a + bias)."""
+    tape = run.tape
+    bias, a_log = run.parameters_of(op)
+    beta = tape.unary("sigmoid", beta)
+    beta = tape.scale(beta) if op.doubled else beta
+    rate = tape.unary("neg", tape.unary("exp", tape.to(a_log, "fp32")))
+    return beta, tape.mul(rate, tape.unary("softplus", tape.add(tape.to(decay, "fp32"), bias)))
 
 
-def _repeated(run: Lowering, x: Tensor, times: int) -> Tensor:
+def in_heads(run: Lowering, op: GatedDeltaRule, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Queries, keys and values seen by their heads: (b, s, h·d) -> (b, s, h, d)."""
+    heads = (op.key_heads, op.key_heads, op.value_heads)
+    return tuple(run.tape.reshape(x, *x.shape[:2], n, -1) for x, n in zip((q, k, v), heads, strict=True))
+
+
+def repeated(run: Lowering, x: Tensor, times: int) -> Tensor:
     """`x.repeat_interleave(times, dim=2)`: a copy."""
     if times == 1:
         return x

@@ -9,9 +9,9 @@ from typing import TypeVar
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import library_version, names
+from vramwise.frameworks.versions import described, followed, library_version, names
 from vramwise.hardware import Gpu
-from vramwise.kernels import Versions, kernels_for
+from vramwise.kernels import Versions, kernels_for, kernels_named
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
@@ -342,6 +342,8 @@ def records_of(
 ) -> tuple[Kernels, ...]:  # fmt: skip
     """Records of kernel libraries as the framework puts them into this model."""
     swapped = framework_of(train).swaps_in
+    told = ((name, kernels_named(name).told_by) for name in names)
+    versions += tuple((name, followed(train, package) or described(package)) for name, package in told if package)
     return kernels_for(tuple(swapped.get(name, name) for name in names), model.config, versions)
 
 

@@ -1,0 +1,102 @@
+"""What flash-linear-attention and causal-conv1d keep and take, byte by byte against their own Python.
+
+`tests/golden/fla_kernels.jsonl` holds what released packages hand to autograd and allocate around kernels that do
+nothing (benchmarks/oracles/fla).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vramwise.kernels import kernels_named
+from vramwise.kernels.flash_linear_attention import chunked, gated_norm
+from vramwise.models.autograd.gradients import input_gradients
+from vramwise.models.autograd.tape import Tape
+from vramwise.models.autograd.tensor import Node, Tensor
+from vramwise.models.blocks import Parameter
+from vramwise.models.execution import Execution
+from vramwise.models.lowering import Lowering
+from vramwise.models.operations.delta_rule import GatedHeadNorm
+from vramwise.models.operations.mixers import CausalConv1d
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "fla_kernels.jsonl"
+ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
+
+
+def of_kind(*kinds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    rows = [row for row in ROWS if row["kind"] in kinds]
+    names = ["-".join([row["kind"], row["version"], row["dtype"], *map(str, row["sizes"])]) for row in rows]
+    return pytest.mark.parametrize("row", rows, ids=names)
+
+
+def run_of(row: dict[str, Any], dtype: str) -> Lowering:
+    batch, sequence = row["sizes"][:2]
+    reached = frozenset({64}) if sequence > 64 else frozenset[int]()
+    return Lowering(Tape(), Execution(param_dtype=dtype), batch, sequence, reached)
+
+
+def sliced(run: Lowering, heads: int, width: int, dtype: str) -> Tensor:
+    """Heads of one part of a wider product."""
+    tape = run.tape
+    wide = tape.new((run.batch, run.sequence, heads * width + 8), dtype, requires_grad=True)
+    part = tape.split(wide, [heads * width, 8])[0]
+    return tape.view(part, run.batch, run.sequence, heads, width)
+
+
+def check(row: dict[str, Any], node: Node, out: Tensor) -> None:
+    kept = {id(storage): storage.nbytes for storage, _ in node.saved}
+    made = {id(tensor.storage): tensor.storage.nbytes for tensor in node.outputs}
+    own = sum(nbytes for owner, nbytes in row["saved"] if not owner)
+    read = {id(t.storage) for t in node.inputs}
+    assert sum(nbytes for key, nbytes in kept.items() if key not in read) == own
+    weights = [n for owner, n in row["saved"] if owner == "weight"]
+    assert len(kept) == len(row["saved"]) - len(weights)
+    assert sum(made.values()) + node.workspace_bytes == row["forward"]
+    gradients = sum(gradient.nbytes for gradient in input_gradients(node, out))
+    assert gradients == row["gradients"]
+    assert gradients + (node.backward_workspace_bytes or 0) == row["backward"]
+
+
+@of_kind("delta_rule")
+def test_the_rule(row: dict[str, Any]) -> None:
+    dtype, (_, _, heads, values, width, value_width) = row["dtype"], row["sizes"]
+    run = run_of(row, dtype)
+    q, k = (sliced(run, heads, width, dtype) for _ in range(2))
+    v = sliced(run, values, value_width, dtype)
+    beta, decay = (
+        run.tape.new((run.batch, run.sequence, values), kind, requires_grad=True) for kind in (dtype, "fp32")
+    )
+    out = chunked(run, q, k, v, beta, decay, normalizes=True)
+    assert out.nbytes == row["out"]
+    check(row, run.tape.nodes[-1], out)
+
+
+@of_kind("gated_norm")
+def test_the_norm(row: dict[str, Any]) -> None:
+    (dtype, weights), (_, _, _, heads, _, width) = row["dtype"].split(), row["sizes"]
+    run = run_of(row, weights)
+    x, gate = (run.tape.new((run.batch, run.sequence, heads * width), dtype, requires_grad=True) for _ in range(2))
+    weight = Parameter("norm.weight", (width,), "norm", "replicated")
+    op = GatedHeadNorm(module="norm", inputs=(), outputs=(), parameters=(weight,))
+    gated_norm(run, op, x, gate)
+    node = next(node for node in run.tape.nodes if node.op == "fused_gated_rms_norm")
+    check(row, node, node.outputs[0])
+
+
+@of_kind("convolution")
+def test_the_convolution(row: dict[str, Any]) -> None:
+    dtype, (_, _, heads, values, width, value_width) = row["dtype"], row["sizes"]
+    run, channels = run_of(row, dtype), 2 * heads * width + values * value_width
+    x = run.tape.transpose(run.tape.new((run.batch, run.sequence, channels), dtype, requires_grad=True), 1, 2)
+    weight = Parameter("conv1d.weight", (channels, 1, 4), "mixer", "column")
+    op = CausalConv1d(function="silu", module="conv1d", inputs=(), outputs=(), parameters=(weight,))
+    (override,) = kernels_named("causal-conv1d").overrides
+    out = override.lowering(run, op, x)
+    assert isinstance(out, Tensor)
+    assert out.strides == x.strides
+    check(row, run.tape.nodes[-1], out)
