@@ -16,7 +16,7 @@ if find_spec("torch") is None or find_spec("transformers") is None or find_spec(
 CLASSES = {
     "google/vit-base-patch16-224": "ViTForImageClassification",
     "google-t5/t5-small": "T5ForConditionalGeneration",
-    "openai/whisper-small": "WhisperForConditionalGeneration",
+    "openai/whisper-tiny": "WhisperForConditionalGeneration",
     "openai/clip-vit-base-patch32": "CLIPModel",
 }
 WITHIN = 0.005

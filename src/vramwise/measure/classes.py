@@ -31,10 +31,16 @@ def loader_of(config: Any, head: str) -> Any:
     transformers = library("transformers")
     if head in _OF_A_HEAD:
         return getattr(transformers, _OF_A_HEAD[head])
-    for name in _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else _TEXT:
+    named = set(getattr(config, "architectures", None) or ())
+    for name in _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else ():
         if _classes(getattr(transformers, name), config):
             return getattr(transformers, name)
-    named = set(getattr(config, "architectures", None) or ())
+    for name in _ENCODER_DECODERS:  # a file may say that flag wrongly, and then names its class
+        if named & _classes(getattr(transformers, name), config):
+            return getattr(transformers, name)
+    for name in _TEXT:
+        if _classes(getattr(transformers, name), config):
+            return getattr(transformers, name)
     for name in _IMAGES:
         if named & _classes(getattr(transformers, name), config):
             return getattr(transformers, name)
