@@ -186,7 +186,7 @@ def notes_of(asked: dict[str, Any]) -> tuple[str, ...]:
 @cache
 def _answered(asked: str) -> tuple[tuple[Any, ...], tuple[str, ...]]:
     """Numbers and notes of a scenario; many keys are compared with the same one without them."""
-    result = estimate(json.loads(asked))
+    result = estimate(json.loads(asked), limits=False)  # which follow from the rest
     numbers = (
         dict(result.quantities), [(rank.name, rank.bytes) for rank in result.ranks],
         [(phase.name, phase.bytes) for phase in result.phases],

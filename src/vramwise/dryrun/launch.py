@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,9 @@ def need_torch(*names: str) -> None:
             raise VramwiseError(f"dry-run runs the real model and needs {name}: pip install 'vramwise[torch]'")
 
 
-def answers_of(asked: Sequence[dict[str, Any]], job: Job, timeout_s: float) -> Iterator[dict[str, Any]]:
+def answers_of(
+    asked: Sequence[dict[str, Any]], job: Job, timeout_s: float
+) -> Generator[dict[str, Any], None, None]:  # fmt: skip
     """Each question's answer as it comes, from one fresh process. Raises VramwiseError where it ends before the last.
 
     `timeout_s` is for all of them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -39,11 +40,11 @@ def dry_runs(
     questions = [question for question, *_ in asked]
     for question in questions:
         question |= {"snapshot": snapshot, "flame": flame}
-    answers = answers_of(questions, Job(**questions[0]["job"]), timeout_s)
-    for (question, gpu, room, estimated), found in zip(asked, answers, strict=True):
-        job = question["job"]
-        notes = [resolved_note] if (resolved_note := question["note"]) else []
-        yield result_of(found, job["scenario"], job["model_id"], gpu, room, notes), estimated
+    with closing(answers_of(questions, Job(**questions[0]["job"]), timeout_s)) as answers:
+        for (question, gpu, room, estimated), found in zip(asked, answers, strict=True):
+            job = question["job"]
+            notes = [resolved_note] if (resolved_note := question["note"]) else []
+            yield result_of(found, job["scenario"], job["model_id"], gpu, room, notes), estimated
 
 
 def card_of(gpu: Gpu | None, total_bytes: int | None) -> dict[str, Any]:
