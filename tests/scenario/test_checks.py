@@ -22,7 +22,6 @@ def read(task, num_gpus=None, **table):
         ("train", {"lora_rank": 16}, "train.lora_rank: needs method lora or qlora; it is full"),
         ("train", {"method": "freeze", "dora": True}, "train.dora: needs method lora or qlora; it is freeze"),
         ("train", {"quantization": "nf4"}, "train.quantization: nf4 weights do not train themselves: method qlora"),
-        ("train", {"checkpointing": "none", "recompute": ["mlp"]}, "train.recompute: needs checkpointing selective"),
         (
             "train",
             {"virtual_pipeline_parallel_size": 2},
@@ -81,6 +80,7 @@ def test_contradictions_are_refused(task, table, message):
         ("train", {"method": "full", "lora_rank": 8, "dora": False}),
         ("train", {"method": "lora", "quantization": "gptq-int4"}),
         ("train", {"recompute": ["mlp"]}),
+        ("train", {"checkpointing": "none", "recompute": ["mlp"]}),
         ("train", {"num_gpus": 8, "tensor_parallel_size": 2, "pipeline_parallel_size": 2}),
         ("serve", {"engine": "llama.cpp", "num_gpus": 0, "n_ctx": 4096}),
         ("serve", {"engine": "ollama", "n_gpu_layers": 0}),

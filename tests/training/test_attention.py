@@ -28,8 +28,6 @@ CALLS_SDPA_ITSELF = {"inkling2_text"}
 """Whose layers read bytes through torch's kernel, whatever attention is chosen."""
 SDPA_DISPATCHES_TO_MATH = {"falcon", "inkling_text"}
 """Biases with a gradient, or heads that no kernel takes: SDPA keeps scores, too."""
-TEXT_IS_EAGER = {"paligemma"}
-"""PaliGemma 2's text is a Gemma 2, whose class has no SDPA: the tower alone runs it."""
 BIASED_BY_POSITION = {"doge", "inkling_text", "mt5", "musicgen", "musicgen_melody", "t5", "umt5"}
 """A bias for each pair of positions, which flex attention takes; or a text encoder with one."""
 
@@ -82,7 +80,7 @@ def test_the_attention_that_is_said_is_counted(model_type: str) -> None:
             return
         if said == "eager":
             assert model_type in CALLS_SDPA_ITSELF or not any(runs_a_kernel(run) for run in layers)
-        elif model_type not in SDPA_DISPATCHES_TO_MATH | (TEXT_IS_EAGER if said == "sdpa" else set()):
+        elif said != "auto" and model_type not in SDPA_DISPATCHES_TO_MATH:
             assert all(runs_a_kernel(run) or not keeps_scores(run) for run in layers), (asked, said)
         if said in ("flash", "flex") and model_type not in BIASED_BY_POSITION:
             assert not any(keeps_scores(run) for run in layers)
@@ -167,7 +165,9 @@ def test_paligemma_2_has_no_sdpa_to_ask_for() -> None:
     settings: dict[str, Any] = {"method": "lora", "sequence_length": 512}
     with pytest.raises(ScenarioError, match="no SDPA for gemma2, a part of paligemma: it runs flash or eager"):
         estimate("google/paligemma2-3b-pt-448", task="train", train={**settings, "attention": "sdpa"})
-    estimate("google/paligemma2-3b-pt-448", task="train", train=settings)
+    found = estimate("google/paligemma2-3b-pt-448", task="train", train=settings)
+    assert found.scenario["train"]["attention"] == "auto"  # the tower runs SDPA, the text eager attention
+    assert estimate(found.scenario).quantities == found.quantities
     estimate("google/paligemma-3b-mix-224", task="train", train={**settings, "attention": "sdpa"})
 
 
@@ -211,6 +211,20 @@ def test_classes_run_eagerly_until_they_had_sdpa(model_type: str, before: str, s
     for version, said in ((before, "eager"), (since, "sdpa")):
         settings = {"framework": "transformers", "framework_version": version}
         assert job(small_model(model_type), **settings).train.attention == said
+
+
+@pytest.mark.parametrize("version", ["4.40", "4.47", "5.14", "5.20", "5.23"])
+def test_the_attention_of_an_answer_may_be_asked_for(version: str) -> None:
+    """What an answer says is taken as it stands, and decides the same."""
+    for turn, model_type in enumerate(supported_types()):
+        if not has_turn(f"{model_type} {version}", 4, turn):
+            continue
+        model, settings = small_model(model_type), {"framework": "transformers", "framework_version": version}
+        try:
+            said = job(model, **settings).train.attention
+        except UnsupportedModelError:
+            continue
+        assert job(model, attention=said, **settings).train.attention == said, model_type
 
 
 def needs(**train: Any) -> float:

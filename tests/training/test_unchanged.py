@@ -36,6 +36,7 @@ def about(model: Any, piece: str, **train: Any) -> str:
         ),
         (LLAMA, {"optimizer": "adafactor", "optimizer_impl": "fused"}, "adafactor has one implementation"),
         (LLAMA, {"recompute": ["core_attn"]}, "recompute changed nothing here: it says what selective"),
+        (LLAMA, {"recompute": ["core_attn"], "checkpointing": "none"}, "recompute changed nothing here: it says what"),
         (LLAMA, {"zero_stage": 1, "offload_params": "cpu"}, "DeepSpeed offloads weights in stage 3 alone"),
         (LLAMA, {"sequence_parallel": True}, "sequence_parallel changed nothing here"),
         (LLAMA, {"method": "qlora", "quantize_experts": True}, "the model has no experts in one tensor"),

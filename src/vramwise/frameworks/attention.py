@@ -42,6 +42,8 @@ def version_of_classes(train: TrainSettings) -> tuple[int, ...]:
 def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """The attention of a transformers class; raises `ScenarioError` where it does not have what was asked for.
 
+    `auto` where classes within the model choose otherwise than one another: asked for, SDPA would be refused.
+
     `given`: the settings as stated; `train`: with what the framework decides.
     """
     kinds, version = kinds_within(model.config.values), version_of_classes(train)
@@ -57,8 +59,13 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
         _refuse_without("sdpa", kinds, version)
     elif has_fact("transformers", "eager_unasked", kind, version):
         return "eager"
+    lacking = types_without("sdpa", version)
     chooses = version < _PARTS_CHOOSE_SINCE or kind not in OF_OTHER_MODELS
-    return "eager" if chooses and kind in types_without("sdpa", version) else "sdpa"
+    text = kinds_within({"text_config": model.config.values.get("text_config")})[-1]
+    gained = text in lacking - types_without("sdpa", described("transformers"))  # its blocks run as the whole does
+    if gained or (chooses and kind in lacking):
+        return "eager"
+    return "sdpa" if lacking.isdisjoint(kinds) else "auto"
 
 
 def kinds_within(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def _attention(settings: Mapping[str, object]) -> str | None:
     wanted = str(settings.get("attention", "sdpa"))
     if wanted == "flash":
         return "flash_attention_2" if is_installed("flash_attn") else "sdpa"
-    return {"sdpa": None, "flex": "flex_attention"}.get(wanted, wanted)
+    return {"sdpa": None, "auto": None, "flex": "flex_attention"}.get(wanted, wanted)
 
 
 def _prepared(model: Any, job: Job) -> Any:

@@ -56,8 +56,6 @@ def _check_amounts(train: TrainSettings) -> None:
             "train.gradient_release",
             f"steps after every backward pass; gradient_accumulation_steps is {steps}: set it to 1, or release off",
         )
-    if train.recompute and train.checkpointing == "none" and "checkpointing" in train.explicit:
-        raise ScenarioError("train.recompute", "needs checkpointing selective or full; it is none")
     for name in ("moe_overload_factor", "moe_capacity_factor"):
         factor = getattr(train, name)
         if factor is not None and factor < 1:

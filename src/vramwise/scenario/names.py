@@ -143,7 +143,8 @@ HEADS: Final = ("causal-lm", "masked-lm", "sequence-classification", "none")
 CHECKPOINTING: Final = ("none", "full", "selective")
 CHECKPOINTING_SPELLINGS: Final[Mapping[str, str]] = {"off": "none", "block": "full"}
 ATTENTION: Final = ("sdpa", "eager", "flash")
-TRAIN_ATTENTION: Final = (*ATTENTION, "flex")
+TRAIN_ATTENTION: Final = (*ATTENTION, "flex", "auto")
+"""`auto`: what each class within the model runs where nothing is asked for, as where the setting is left out."""
 ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
     "flash_attention_2": "flash",
     "flash_attention_3": "flash",

@@ -26,6 +26,7 @@ from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
+from vramwise.training.recipe.attention import RUNS_SDPA
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.lengths import has_two_lengths
 from vramwise.training.recipe.settings import (
@@ -151,7 +152,7 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
         for key in ("padding", "document_mask"):
             if key in given and getattr(asked, key):
                 yield key, f"no mask of {framework.title}'s own layers is described"
-    if framework.own_layers and "attention" in given and asked.attention != "sdpa":
+    if framework.own_layers and "attention" in given and asked.attention not in RUNS_SDPA:
         yield f"attention {asked.attention}", f"{framework.title}'s own layers run one kind of attention"
     if "sequence_length" in given and not reads_tokens(model):
         yield "sequence_length", "a batch is of images alone"

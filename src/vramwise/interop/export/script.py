@@ -14,7 +14,7 @@ from vramwise.frameworks import framework_of
 from vramwise.interop.export.deepspeed_file import deepspeed_text
 from vramwise.interop.export.draft import Asked, Draft, File
 from vramwise.interop.export.trainer_options import trainer_options, wrap_policy, yaml_text
-from vramwise.interop.export.trl import ATTENTION, adapter_options, weights_dtype
+from vramwise.interop.export.trl import adapter_options, attention_option, weights_dtype
 
 _SCRIPT = "train.py"
 _OWN_ARGUMENTS = (
@@ -91,7 +91,7 @@ def _arguments(asked: Asked) -> Iterator[str]:
     settings = asked.settings
     table = {
         "model_name_or_path": asked.model, "max_length": settings.get("sequence_length"),
-        "dtype": weights_dtype(settings), "attn_implementation": ATTENTION[str(settings.get("attention"))],
+        "dtype": weights_dtype(settings), **attention_option(settings),
         **trainer_options(asked, sharding=False), **adapter_options(settings), "output_dir": "output",
     }  # fmt: skip
     if settings.get("packing"):

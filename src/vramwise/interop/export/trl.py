@@ -15,7 +15,7 @@ from vramwise.interop.export.trainer_options import (
 )
 from vramwise.scenario import Scenario
 
-ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager", "flex": "flex_attention"}
+_ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager", "flex": "flex_attention"}
 VERSION = "trl 1.16"
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
@@ -41,7 +41,7 @@ def write(asked: Asked) -> Draft:
     table: dict[str, object] = {
         "model_name_or_path": asked.model,
         "dtype": weights_dtype(settings),
-        "attn_implementation": ATTENTION[str(settings.get("attention"))],
+        **attention_option(settings),
         "dataset_name": DATA,
         "output_dir": asked.output,
         "max_length": settings.get("sequence_length"),
@@ -65,6 +65,12 @@ def weights_dtype(settings: Mapping[str, object]) -> str:
     name, _, kind = str(settings.get("precision")).partition("-")
     own = settings.get("param_dtype") or ("fp32" if kind == "mixed" or name not in _DTYPES else name)
     return _DTYPES.get(str(own), "float32")
+
+
+def attention_option(settings: Mapping[str, object]) -> dict[str, object]:
+    """transformers' option for the attention; none where each class within the model chooses."""
+    named = _ATTENTION.get(str(settings.get("attention")))
+    return {} if named is None else {"attn_implementation": named}
 
 
 def adapter_options(settings: Mapping[str, object]) -> dict[str, object]:

@@ -83,7 +83,7 @@ def masks_note(train: ResolvedTrain) -> str:
         return ""  # a mask of blocks
     batch, sequence = rows_of(train, train.micro_batch_size, train.sequence_length)
     why = f"{train.padding:.0%} padding" if train.padding else "packed samples that do not see one another"
-    kernel = "; SDPA's flash kernel takes none" if train.attention == "sdpa" else ""
+    kernel = "; SDPA's flash kernel takes none" if train.attention in RUNS_SDPA else ""
     return f"{why}: attention gets a mask of {batch} × {sequence:,} × {sequence:,} entries{kernel}"
 
 
@@ -106,17 +106,21 @@ def _is_always_masked(train: ResolvedTrain, model: Model) -> bool:
     """Whether the class makes a mask of floats for batches that need none, too, in this version of transformers."""
     version = version_of_classes(train)
     masked = (has_fact("transformers", "always_masked", kind, version) for kind in kinds_within(model.config.values))
-    return train.attention == "sdpa" and any(masked)
+    return train.attention in RUNS_SDPA and any(masked)
 
 
+RUNS_SDPA = frozenset({"sdpa", "auto"})
 KEEPS_NO_SCORES = frozenset({"flash", "flex"})
 
 
 def attention_of(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """The attention that runs; raises `ScenarioError` where the class refuses what was asked for.
 
-    `given`: the settings as stated; `train`: with what the framework decides.
+    `given`: the settings as stated; `train`: with what the framework decides. `auto` is asking for none.
     """
+    if train.attention == "auto":
+        given = replace(given, attention="sdpa", explicit=given.explicit - {"attention"})
+        train = replace(train, attention="sdpa")
     return framework_of(train).attention(given, train, model)
 
 
@@ -126,15 +130,16 @@ def attention_note(asked: TrainSettings, train: ResolvedTrain, model: Model) -> 
     own = framework_of(train).attention_note(asked, train, kind)
     if own:
         return own
-    if "attention" in asked.explicit and asked.attention != train.attention:
+    asks = "attention" in asked.explicit and asked.attention != "auto"
+    if asks and asked.attention != train.attention:
         return f"attention {asked.attention} changed nothing: {train.framework} runs {train.attention} for {kind}"
     inner, version = model.config.values.get("text_config"), version_of_classes(train)
     text = str(inner.get("model_type")) if isinstance(inner, dict) else kind
-    if "attention" not in asked.explicit and has_fact("transformers", "eager_unasked", kind, version):
+    if not asks and has_fact("transformers", "eager_unasked", kind, version):
         return (
             f"eager attention, which this version of transformers chooses for {kind}; --attention sdpa keeps no scores"
         )
-    runs_eager = train.attention == "eager" or (train.attention == "sdpa" and text != kind)
+    runs_eager = train.attention == "eager" or (train.attention == "auto" and text != kind)
     scores = text in types_without("sdpa", version) and not has_fact("transformers", "without_attention", text)
     if runs_eager and scores and framework_of(train).classes == "as they are":
         kernel = "" if {text, kind} & types_without("flash", version) else "; --attention flash keeps none"

@@ -23,6 +23,7 @@ from vramwise.training.layout.parallel import cuts_weights
 from vramwise.training.recipe.adapters import peft_targets, target_paths
 from vramwise.training.recipe.attention import (
     KEEPS_NO_SCORES,
+    RUNS_SDPA,
     attention_of,
     joins_rows,
     repeats_heads_for_flash,
@@ -377,7 +378,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
     elif trainable is None:
         raise ScenarioError("train.trainable", "method = freeze needs the names of the parts that train")
     on_transformers = train.attention == "flash" and framework.trainer and framework.classes == "as they are"
-    attention = "sdpa" if train.attention in KEEPS_NO_SCORES else train.attention
+    attention = "sdpa" if train.attention in KEEPS_NO_SCORES | RUNS_SDPA else train.attention
     backend = "flash" if train.attention in KEEPS_NO_SCORES else "auto"
     found = Execution(
         param_dtype=params,
