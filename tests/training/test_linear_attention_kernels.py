@@ -15,6 +15,7 @@ import pytest
 
 from vramwise.kernels import kernels_named
 from vramwise.kernels.flash_linear_attention import chunked, gated_norm
+from vramwise.kernels.megatron import of_length_1
 from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Tensor
@@ -48,6 +49,10 @@ def sliced(run: Lowering, heads: int, width: int, dtype: str) -> Tensor:
     return tape.view(part, run.batch, run.sequence, heads, width)
 
 
+def whole(run: Lowering, heads: int, width: int, dtype: str) -> Tensor:
+    return run.tape.new((run.batch, run.sequence, heads, width), dtype, requires_grad=True)
+
+
 def check(row: dict[str, Any], node: Node, out: Tensor) -> None:
     kept = {id(storage): storage.nbytes for storage, _ in node.saved}
     made = {id(tensor.storage): tensor.storage.nbytes for tensor in node.outputs}
@@ -62,17 +67,24 @@ def check(row: dict[str, Any], node: Node, out: Tensor) -> None:
     assert gradients + (node.backward_workspace_bytes or 0) == row["backward"]
 
 
-@of_kind("delta_rule")
+@of_kind("delta_rule", "delta_rule_alone")
 def test_the_rule(row: dict[str, Any]) -> None:
     dtype, (_, _, heads, values, width, value_width) = row["dtype"], row["sizes"]
-    run = run_of(row, dtype)
-    q, k = (sliced(run, heads, width, dtype) for _ in range(2))
-    v = sliced(run, values, value_width, dtype)
+    run, alone = run_of(row, dtype), row["kind"] == "delta_rule_alone"
+    sizes = ((heads, width), (heads, width), (values, value_width))
+    q, k, v = ((whole if alone else sliced)(run, n, wide, dtype) for n, wide in sizes)
     beta, decay = (
         run.tape.new((run.batch, run.sequence, values), kind, requires_grad=True) for kind in (dtype, "fp32")
     )
-    out = chunked(run, q, k, v, beta, decay, normalizes=True)
+    out = chunked(run, q, k, v, beta, decay, normalizes=not alone)
     assert out.nbytes == row["out"]
+    check(row, run.tape.nodes[-1], out)
+
+
+@of_kind("l2_norm")
+def test_the_length(row: dict[str, Any]) -> None:
+    run = run_of(row, row["dtype"])
+    out = of_length_1(run, whole(run, *row["sizes"][3:5], row["dtype"]))
     check(row, run.tape.nodes[-1], out)
 
 

@@ -53,6 +53,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (GPT2, {"framework": "megatron", "compile": True, "compiled": ["loss"]}),
     (GPT2, {"framework": "megatron", "attention": "eager"}),
     (MAMBA, {"framework": "megatron"}),
+    (dict(small_model("qwen3_5_text").config.values), {"framework": "megatron"}),
     (
         dict(small_model("qwen3_5_text").config.values),
         {"framework_version": "transformers 5.2", "kernels": ["flash-linear-attention", "causal-conv1d"]},

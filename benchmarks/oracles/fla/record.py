@@ -109,6 +109,30 @@ def delta_rule(version: str) -> Iterator[tuple[Any, str, Callable[..., Any], dic
             }  # fmt: skip
 
 
+def delta_rule_alone(version: str) -> Iterator[tuple[Any, str, Callable[..., Any], dict[str, torch.Tensor]]]:
+    """Queries and keys of length 1, one for every head of values, as Megatron hands them over."""
+    from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+
+    def run(**given: torch.Tensor) -> Any:
+        return chunk_gated_delta_rule(**given)[0]
+
+    for b, s, _, values, k, v in DELTA:
+        for dtype in DTYPES:
+            sizes, rows = (b, s, values, values, k, v), (b, s, values)
+            yield sizes, dtype, run, {
+                "q": tensor((*rows, k), dtype), "k": tensor((*rows, k), dtype), "v": tensor((*rows, v), dtype),
+                "g": tensor(rows, "fp32"), "beta": tensor(rows, dtype),
+            }  # fmt: skip
+
+
+def l2_norm(version: str) -> Iterator[tuple[Any, str, Callable[..., Any], dict[str, torch.Tensor]]]:
+    from fla.modules.l2norm import l2norm
+
+    for b, s, _, heads, k, v in NORMS:
+        for dtype in DTYPES:
+            yield (b, s, heads, heads, k, v), dtype, lambda x: l2norm(x), {"x": tensor((b, s, heads, k), dtype)}
+
+
 def kimi_rule(version: str) -> Iterator[tuple[Any, str, Callable[..., Any], dict[str, torch.Tensor]]]:
     from fla.ops.kda import chunk_kda
 
@@ -156,7 +180,14 @@ def convolution(version: str) -> Iterator[tuple[Any, str, Callable[..., Any], di
             yield sizes, dtype, run, {"x": tensor((b, s, channels), dtype), "weight": tensor((channels, 4), dtype)}
 
 
-KINDS = {"delta_rule": delta_rule, "kimi_rule": kimi_rule, "gated_norm": gated_norm, "convolution": convolution}
+KINDS = {
+    "delta_rule": delta_rule,
+    "delta_rule_alone": delta_rule_alone,
+    "l2_norm": l2_norm,
+    "kimi_rule": kimi_rule,
+    "gated_norm": gated_norm,
+    "convolution": convolution,
+}
 
 
 def main() -> None:

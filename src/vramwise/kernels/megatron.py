@@ -18,6 +18,9 @@ Megatron core 0.16.1, but for the rotation (TransformerEngine 2.8 pytorch/attent
                   gate (ssm/mamba_mixer.py `_ssm_training`, mamba-ssm 2.2 ops/triton/ssd_combined.py); a norm behind it
                   keeps its input
 
+    DeltaNet      flash-linear-attention's kernel, which it asks for, on queries and keys of length 1 repeated for every
+                  head of values; the norm behind it is Transformer Engine's, its gate compiled (ssm/gated_delta_net.py)
+
 Not counted: row maps of the permutation, the weights inside the activation, imbalance (every rank gets as many tokens
 as it sends), chunk states while a layer's backward runs. Experts of styles without grouped products, Mamba 1 and other
 recurrent layers, which Megatron does not have, run as transformers runs them.
@@ -28,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from vramwise.kernels.flash_linear_attention import chunked
 from vramwise.kernels.fused import GATES, ONE_KERNEL, ROTATIONS, rotated, with_joined_gates
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Parameter, Value
@@ -38,6 +42,13 @@ from vramwise.models.operations.adapters import low_rank_pair
 from vramwise.models.operations.attention import Attention, Rotary, attention_dropout, padded, repeat_kv, tables_of
 from vramwise.models.operations.attention import attention as transformers_attention
 from vramwise.models.operations.chunk_scan import ChunkScan, GroupedNorm
+from vramwise.models.operations.delta_rule import (
+    GatedDeltaRule,
+    GatedHeadNorm,
+    beta_and_decay,
+    in_heads,
+    repeated,
+)
 from vramwise.models.operations.experts import ExpertMlps, grouped_linear
 from vramwise.models.operations.routers import WideRouterProduct
 from vramwise.models.operations.simple import Activation, Linear
@@ -109,6 +120,39 @@ def mamba_scan(run: Lowering, op: MambaScan, projected: Tensor) -> Tensor:
     normed, rstd = tape.like(out, requires_grad=grad, op="fused_rms_norm"), tape.new(shape[:-1], "fp32", op="rstd")
     tape.record("fused_rms_norm", [out], [normed, rstd], [(out, "input"), (rstd, "rstd")])
     return normed
+
+
+def delta_rule(
+    run: Lowering, op: GatedDeltaRule, q: Tensor, k: Tensor, v: Tensor, beta: Tensor, decay: Tensor
+) -> Tensor:
+    """`l2norm` of contiguous queries and keys, each then repeated, in front of `chunk_gated_delta_rule`."""
+    beta, decay = beta_and_decay(run, op, beta, decay)
+    q, k, v = (run.tape.contiguous(x) for x in in_heads(run, op, q, k, v))
+    q, k = (repeated(run, of_length_1(run, x), op.value_heads // op.key_heads) for x in (q, k))
+    return chunked(run, q, k, v, beta, decay, normalizes=False)
+
+
+def of_length_1(run: Lowering, x: Tensor) -> Tensor:
+    """fla-core 0.6.0 modules/norm/l2norm.py L2NormFunction: keeps its result and 1/|x|."""
+    out = run.tape.like(x, requires_grad=x.requires_grad, op="l2_norm")
+    rstd = run.tape.new(x.shape[:-1], "fp32", op="rstd")
+    run.tape.record("l2_norm", [x], [out, rstd], [(out, "result"), (rstd, "rstd")])
+    return out
+
+
+def gated_norm(run: Lowering, op: GatedHeadNorm, x: Tensor, gate: Tensor) -> Tensor:
+    """Transformer Engine's norm of every head, and `y * silu(gate.float())` compiled into one kernel."""
+    tape, (weight,) = run.tape, run.parameters_of(op)
+    rows, gates = (tape.contiguous(tape.reshape(t, -1, op.parameters[0].shape[0])) for t in (x, gate))
+    grad = any(t.requires_grad for t in (rows, gates, weight))
+    normed, rstd = (
+        tape.like(rows, requires_grad=grad, op="fused_rms_norm"),
+        tape.new(rows.shape[:1], "fp32", op="rstd"),
+    )
+    tape.record("fused_rms_norm", [rows, weight], [normed, rstd], [(rows, "input"), (rstd, "rstd")])
+    out = tape.like(normed, requires_grad=grad, op="fused_pointwise")
+    tape.record("fused_pointwise", [normed, gates], [out], [(normed, "input"), (gates, "input")])
+    return tape.reshape(out, *x.shape[:2], -1)
 
 
 def gate(run: Lowering, op: GatedActivation, gate: Tensor, up: Tensor) -> Tensor:
@@ -256,6 +300,8 @@ RECORD = Kernels(
         Override(WideRouterProduct, router_product, OWN_LAYERS),
         Override(ExpertMlps, experts, OWN_LAYERS),
         Override(MambaScan, mamba_scan, OWN_LAYERS, rewrite=with_one_scan),
+        Override(GatedDeltaRule, delta_rule, OWN_LAYERS),
+        Override(GatedHeadNorm, gated_norm, OWN_LAYERS),
     ),
     order=-1,
     source="Megatron core 0.16.1 transformer, fusions, ssm; TransformerEngine 2.8 pytorch/attention/rope.py",

@@ -237,6 +237,7 @@ _ROWS = (
     Primitive("outputs_to_fp32", "in place"),
     # -- kernels that stand for several operations
     Primitive("fused_rms_norm", "new", ("input", "rstd")),
+    Primitive("l2_norm", "new", ("result", "rstd")),
     Primitive("fused_gated_rms_norm", "new", ("input", "gate", "rstd")),
     Primitive("causal_conv1d", "new", ("input",)),
     Primitive("fused_gated_activation", "in place", ("gate or up",), is_activation=True),
