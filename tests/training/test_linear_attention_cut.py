@@ -72,7 +72,7 @@ def test_a_rank_runs_a_model_of_its_share_of_the_heads(kind: str) -> None:
 
 @pytest.mark.parametrize("model", ["Qwen/Qwen3.5-27B", "Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3-Next-80B-A3B-Instruct"])
 def test_training_cut_over_two_gpus_is_answered(model: str) -> None:
-    train = {"framework": "megatron", "method": "lora", "sequence_length": 4096}
+    train = {"framework": "megatron", "method": "lora", "sequence_length": 4096, "sequence_parallel": True}
     one, two = (
         estimate(model, task="train", num_gpus=ranks, train={**train, "tensor_parallel_size": ranks})
         for ranks in (1, 2)
@@ -91,3 +91,26 @@ def test_heads_that_do_not_divide_are_refused() -> None:
 def test_heads_of_the_text_inside_a_model_of_images_are_looked_at() -> None:
     with pytest.raises(ScenarioError, match="24 attention heads and 4 key/value heads; expected 1, 2, 4"):
         estimate("Qwen/Qwen3.5-27B", task="train", num_gpus=16, train={"tensor_parallel_size": 16})
+
+
+def test_ranks_that_share_a_head_of_keys_gather_what_all_made() -> None:
+    """Eight ranks, four heads of keys: half a head's weights each, then all of queries, gates, keys and values."""
+    config = {"model_type": "qwen3_5_text", **CONFIGS["qwen3_5_text"]}
+    sizes = {"linear_num_key_heads": 8, "layer_types": ["full_attention"] * 2, "num_key_value_heads": 4}
+    model = local_model(describe({**config, **sizes}), 8, 1)
+    run = next(run for run in record_forward(model, Execution(), batch=1, sequence=TOKENS).runs if run.layer == 0)
+    gather = next(node for node in run.nodes if node.op == "all_gather")
+    assert [tensor.shape[-1] for tensor in gather.inputs] == [2 * 16, 8, 8]
+    assert gather.outputs[0].shape[-1] == 16 * (2 * 8 + 2 * 4)
+    attended = next(node for node in run.nodes if node.primitive.is_attention)
+    assert [tensor.shape[1] for tensor in attended.inputs[:3]] == [1, 1, 1]
+    assert next(p for p in model.parameters if p.name.endswith("0.self_attn.k_proj.weight")).shape == (8, 64)
+
+
+def test_megatron_shares_heads_of_keys_since_core_0_16() -> None:
+    asked = {"framework": "megatron", "tensor_parallel_size": 8, "sequence_length": 4096, "method": "lora"}
+    estimate("Qwen/Qwen3.5-27B", task="train", num_gpus=8, train=asked)
+    with pytest.raises(ScenarioError, match="8 does not divide 24 attention heads and 4 key/value heads"):
+        estimate("Qwen/Qwen3.5-27B", task="train", num_gpus=8, train={**asked, "framework_version": "megatron 0.15"})
+    with pytest.raises(ScenarioError, match="expected 1, 2, 4"):
+        estimate("Qwen/Qwen3.5-27B", task="train", num_gpus=8, train={**asked, "framework": "torchtitan"})

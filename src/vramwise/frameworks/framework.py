@@ -171,6 +171,8 @@ class Sharding:
     """The loss is worked out when the root unit's forward is over."""
     sequence_with_tensors: bool = False
     """Tensor parallelism splits norms and residuals along the sequence unasked."""
+    shares_key_heads: Rule = never
+    """Several ranks of tensor parallelism may share a head of keys and values."""
     regathers_sequences: bool = False
     """Under sequence parallelism backward gathers a product's input again and does not keep it whole."""
     whole_towers: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
+from vramwise.frameworks.versions import reaches, stated
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -23,6 +24,11 @@ def _attention_note(asked: TrainSettings, train: TrainSettings, model_type: str)
     if model_type not in SINKS or train.attention != "eager":
         return ""
     return "sinks turn Transformer Engine's flash attention off; its fused attention takes them since cuDNN 9.13"
+
+
+def _shares_key_heads(train: TrainSettings) -> bool:
+    """Core 0.16.1 transformer_config.py: groups are a multiple or a divisor of the ranks; 0.15.3 wants a multiple."""
+    return reaches(stated(train, "megatron"), (0, 16))
 
 
 def _notes(train: TrainSettings) -> tuple[str, ...]:
@@ -78,6 +84,7 @@ RECORD = Framework(
     quantizing=Quantizing(keeps_originals=False),
     peft=None,
     sharding=Sharding(
+        shares_key_heads=_shares_key_heads,
         ring="transformer-engine",  # --cp-comm-type p2p
         regathers_sequences=True,
         # mcore-bridge 1.6.5 model/mm_gpts/utils.py HuggingFaceVit; Megatron-Bridge 067f987d: the towers of eleven are

@@ -128,3 +128,27 @@ def _made_by_linear(maker: Mapping[int, Operation], value: int) -> Operation | N
         place = next((i for i, output in enumerate(op.outputs) if output.id == value), 0)
         value = op.inputs[place if isinstance(op, AnyRotary) else 0].id
     return None
+
+
+@record(eq=False)
+class SharedHeads:
+    """Products of queries, keys and values whose `groups` heads of keys several ranks share, and attention's module."""
+
+    products: tuple[Operation, ...]
+    groups: int
+    module: str
+
+
+def shared_heads(block: Block, ranks: int) -> list[SharedHeads]:
+    """Attention with fewer heads of keys than ranks, where three products of one input make what it reads."""
+    found: list[SharedHeads] = []
+    maker: dict[int, Operation] = {}
+    for op in block.operations(Attention):
+        if op.num_key_value_heads >= ranks or ranks % op.num_key_value_heads:
+            continue
+        maker = maker or {output.id: one for one in block.ops for output in one.outputs}
+        made = [_made_by_linear(maker, value.id) for value in op.inputs[:3]]
+        products = tuple(one for one in made if one is not None)
+        if len(set(products)) == 3 and len({one.inputs for one in products}) == 1:
+            found.append(SharedHeads(products, op.num_key_value_heads, op.module))
+    return found

@@ -62,8 +62,10 @@ def _check_tensor_parallel(scenario: Scenario, train: ResolvedTrain, model: Mode
     if train.tensor_parallel_size == 1 or not heads:
         return
 
+    spreads = framework_of(train).sharding.shares_key_heads(train)
+
     def divides(size: int) -> bool:
-        return heads % size == 0 and shared % size == 0
+        return heads % size == 0 and (shared % size == 0 or (spreads and size % shared == 0))
 
     if not divides(train.tensor_parallel_size):
         what = f"{heads} attention heads" + (f" and {shared} key/value heads" if shared != heads else "")

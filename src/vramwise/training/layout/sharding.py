@@ -19,8 +19,9 @@ from vramwise.models.model import Model
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.relative_bias import RelativePositionBias, ZeroPositionBias
 from vramwise.models.operations.simple import Conv1dLinear, Embedding, Heads, Linear, Split
-from vramwise.models.parallel_cut import ParallelCut
+from vramwise.models.parallel_cut import ParallelCut, SharedHeads, shared_heads
 from vramwise.models.step import BlockRun, Forward
+from vramwise.training.layout.gathered_heads import GatheredHeads
 
 _COUNTED = ("num_heads", "num_key_value_heads")
 _COUNTED_EVENLY = ("key_heads", "value_heads")
@@ -51,9 +52,28 @@ class _Cutter:
     def cut(self) -> Block:
         for value in self.block.inputs.values():
             self._keep(value, value.width, cut=False)
-        ops = tuple(self._op(op) for op in self.block.ops)
+        ops: list[Operation] = []
+        for op in self.block.ops:
+            joint = next((one for one in shared_heads(self.block, self.t) if op in one.products), None)
+            if joint is None:
+                ops.append(self._op(op))
+            elif op is joint.products[0]:
+                ops += self._joint(joint)
         outputs = {name: self.values[value.id] for name, value in self.block.outputs.items()}
-        return replace(self.block, ops=ops, outputs=outputs)
+        return replace(self.block, ops=tuple(ops), outputs=outputs)
+
+    def _joint(self, joint: SharedHeads) -> list[Operation]:
+        """Products of queries, keys and values, a share of each, and what makes a rank's heads of them."""
+        parts = [self._op(op) for op in joint.products]
+        shares = [op.outputs[0]._replace(id=-1 - op.outputs[0].id) for op in parts]
+        products = [replace(op, outputs=(share,)) for op, share in zip(parts, shares, strict=True)]
+        queries, *others = (op.outputs[0] for op in joint.products)
+        heads = [self._keep(queries, self._share(queries.width, joint.products[0]), cut=True)]
+        heads += [self._keep(value, value.width // joint.groups, cut=True) for value in others]
+        gathered = GatheredHeads(
+            module=joint.module, inputs=tuple(shares), outputs=tuple(heads), groups=joint.groups, ranks=self.t
+        )
+        return [*products, gathered]
 
     def _keep(self, value: Value, width: int, *, cut: bool) -> Value:
         self.values[value.id] = kept = value._replace(width=width)
