@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vramwise.kernels import kernels_named
-from vramwise.kernels.flash_linear_attention import chunked, gated_norm
+from vramwise.kernels.flash_linear_attention import chunked, chunked_by_channel, gated_norm
 from vramwise.kernels.megatron import of_length_1
 from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.tape import Tape
@@ -78,6 +78,17 @@ def test_the_rule(row: dict[str, Any]) -> None:
     )
     out = chunked(run, q, k, v, beta, decay, normalizes=not alone)
     assert out.nbytes == row["out"]
+    check(row, run.tape.nodes[-1], out)
+
+
+@of_kind("kimi_rule")
+def test_kimis_rule(row: dict[str, Any]) -> None:
+    dtype, (_, _, heads, _, width, value_width) = row["dtype"], row["sizes"]
+    run = run_of(row, dtype)
+    q, k, v = (sliced(run, heads, wide, dtype) for wide in (width, width, value_width))
+    beta = run.tape.new((run.batch, run.sequence, heads), dtype, requires_grad=True)
+    decay = whole(run, heads, width, "fp32")
+    out = chunked_by_channel(run, q, k, v, beta, decay)
     check(row, run.tape.nodes[-1], out)
 
 
