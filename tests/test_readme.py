@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -17,11 +16,11 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from judged_cases import Line, judging, write
+from shown_commands import PATIENCE_S, shown
 
 ROOT = Path(__file__).parents[1]
 DOCS = (
@@ -45,7 +44,6 @@ SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n
 OURS = re.compile(r"vramwise ")
 ACCURACY = "vramwise accuracy "
 WIDTH = "100"
-PATIENCE_S = 1800  # a machine that is busy with other things; the slowest takes two minutes on an idle one
 COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
 FOUND: dict[str, Line] = {}
 """What becomes of each measured case today."""
@@ -67,8 +65,8 @@ def printed(command: str) -> str:
     """What a shell of 100 columns shows for a command, run at the root of the repository."""
     first, bar, rest = command.partition(" | ")
     if bar:  # commands that take long are run once, whatever the pages cut out of them
-        return _shell(rest, printed(first))
-    return _table_of_errors(command) if command.startswith(ACCURACY) else _shell(command, "")
+        return shown(rest, printed(first), merged=True).out
+    return _table_of_errors(command) if command.startswith(ACCURACY) else shown(command, merged=True).out
 
 
 def _table_of_errors(command: str) -> str:
@@ -85,19 +83,6 @@ def _table_of_errors(command: str) -> str:
     return out.getvalue()
 
 
-def _shell(command: str, given: str) -> str:
-    with TemporaryDirectory() as folder:
-        program = Path(folder) / "vramwise"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vramwise "$@"\n')
-        program.chmod(0o755)
-        variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": WIDTH, "LC_ALL": "C.UTF-8"}
-        done = subprocess.run(
-            ["sh", "-c", command], input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            encoding="utf-8", timeout=PATIENCE_S, check=False, cwd=ROOT, env={**os.environ, **variables},
-        )  # fmt: skip
-    return done.stdout
-
-
 def commands_by_program() -> dict[str, list[tuple[str, str, str]]]:
     """(page, command, output) by what runs: one test each, so that nothing runs twice; all tables of errors in one."""
     found: dict[str, list[tuple[str, str, str]]] = {}
@@ -109,9 +94,9 @@ def commands_by_program() -> dict[str, list[tuple[str, str, str]]]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the pages' commands are for a POSIX shell")
-@pytest.mark.parametrize("shown", commands_by_program().values(), ids=commands_by_program())
-def test_the_page_shows_what_the_command_prints(shown):
-    for page, command, output in shown:
+@pytest.mark.parametrize("sessions_of", commands_by_program().values(), ids=commands_by_program())
+def test_the_page_shows_what_the_command_prints(sessions_of):
+    for page, command, output in sessions_of:
         assert printed(command) == output, f"{page} is out of date: python tests/test_readme.py"
 
 
@@ -123,12 +108,12 @@ def test_the_readme_shows_the_main_commands():
 
 
 def test_the_pages_show_python_that_runs():
-    shown = {
+    codes = {
         code
         for page in ("README.md", *GUIDES)
         for code in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
     }
-    for code in shown:
+    for code in codes:
         _python(code)
 
 

@@ -5,13 +5,14 @@ After a change of the output, write them anew: python tests/docs/test_command_pa
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from shown_commands import shown
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"diffusion": (0, 3), "fleet": (0,), "utilization": (0,)}
@@ -25,15 +26,11 @@ def page(name: str) -> Path:
 
 def printed(command: str, codes: tuple[int, ...]) -> str:
     """What the command prints to a pipe of 100 columns."""
-    program, *words = command.split()
-    assert program == "vramwise"
-    done = subprocess.run(
-        [sys.executable, "-m", "vramwise", *words], cwd=ROOT, capture_output=True, text=True, encoding="utf-8",
-        timeout=1800, check=False, env={**os.environ, "COLUMNS": "100", "LC_ALL": "C.UTF-8", "VRAMWISE_SITE": ""},
-    )  # fmt: skip
-    assert done.stderr == ""
-    assert done.returncode in codes
-    return done.stdout
+    assert command.startswith("vramwise ")
+    done = shown(command)
+    assert done.err == ""
+    assert done.code in codes
+    return done.out
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from test_saved_for_backward import NOT_RUN
 from torch.utils.flop_counter import FlopCounterMode
 from transformers_models import model_config, model_inputs, real_model
 
-from by_turns import has_turn
+from by_turns import by_turns
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
@@ -47,9 +47,9 @@ COUNTED_TOO = {torch.ops.aten._grouped_mm: grouped_product}
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", by_turns(TYPES, 2))
 def test_forward_and_backward(model_type: str) -> None:
-    @a_family(2 if has_turn(model_type, 2) else 1)
+    @a_family(2)
     @given(STRATEGIES[model_type](), st.integers(1, 3), st.integers(1, 9))
     def same(config: dict[str, Any], batch: int, sequence: int) -> None:
         config = {**model_config(config).to_dict(), "model_type": model_type}

@@ -5,13 +5,14 @@ After a change of the output, write the page anew: python tests/seed/test_docume
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from shown_commands import shown
 
 PAGE = Path(__file__).parents[2] / "docs" / "seed-facts.md"
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
@@ -26,24 +27,16 @@ def sessions():
             yield command, output
 
 
-def run(command, folder):
-    """What a shell of 100 columns prints for a command."""
-    program = Path(folder) / "vramwise"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vramwise "$@"\n')
-    program.chmod(0o755)
-    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        ["sh", "-c", command], capture_output=True, text=True, encoding="utf-8", timeout=1800, check=False,
-        env={**os.environ, **variables},
-    )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout
+def printed(command):
+    done = shown(command)
+    assert done.err == ""
+    return done.out
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the page's commands are for a POSIX shell")
 @pytest.mark.parametrize(("command", "output"), list(sessions()))
-def test_the_page_shows_what_the_command_prints(command, output, tmp_path):
-    assert run(command, tmp_path) == output
+def test_the_page_shows_what_the_command_prints(command, output):
+    assert printed(command) == output
 
 
 def test_every_row_has_a_command():
@@ -64,12 +57,9 @@ def test_the_commands_that_need_an_extra_say_so():
 
 
 if __name__ == "__main__":
-    from tempfile import TemporaryDirectory
 
-    with TemporaryDirectory() as folder:
+    def fresh(block):
+        commands = re.findall(r"^\$ (.*)", block.group(), flags=re.MULTILINE)
+        return "".join(f"$ {command}\n{printed(command)}" for command in commands)
 
-        def fresh(block):
-            commands = re.findall(r"^\$ (.*)", block.group(), flags=re.MULTILINE)
-            return "".join(f"$ {command}\n{run(command, folder)}" for command in commands)
-
-        PAGE.write_text(BLOCK.sub(fresh, PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(BLOCK.sub(fresh, PAGE.read_text("utf-8")), "utf-8")

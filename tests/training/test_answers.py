@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from by_turns import has_turn
 from vramwise import estimate
 from vramwise.errors import ScenarioError, UnsupportedModelError
 from vramwise.models import Model
@@ -35,16 +36,22 @@ def nodes(node: Node) -> list[Node]:
 
 
 def test_every_measured_case_is_answered() -> None:
-    """No exception but that a family is not described; peaks of transformers runs that state everything are close."""
+    """No exception but that a family is not described; peaks of transformers runs that state everything are close.
+
+    A quarter of the other cases in a normal run: more are asked by the pages' tables and the frozen numbers.
+    """
     errors = []
     for case in cases():
+        measured = case["measured"].get("peak_allocated")
+        is_stated = measured and case.get("specified") == "full" and not case["unstated"]
+        is_stated = is_stated and case["scenario"]["train"].get("framework") == "transformers"
+        if not is_stated and not has_turn(case["id"], 4):
+            continue
         try:
             found = estimate(case["scenario"])
         except UnsupportedModelError:
             continue
-        measured = case["measured"].get("peak_allocated")
-        stated = case.get("specified") == "full" and not case["unstated"]
-        if measured and stated and case["scenario"]["train"]["framework"] == "transformers":
+        if is_stated:
             errors.append(abs(found.quantities["peak_allocated"].expected / measured - 1))
     assert len(errors) >= 40
     assert sorted(errors)[len(errors) // 2] < 0.02
