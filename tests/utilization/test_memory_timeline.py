@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from bisect import bisect_left
 
 from made_traces import document, two_steps
 
@@ -27,8 +28,10 @@ def test_bins_hold_the_extremes_of_their_events():
     assert (timeline.events, timeline.relative) == (len(events), False)
     peak = max(events, key=lambda event: event[2])
     assert timeline.allocated == (events[0][2], peak[2], peak[0], events[-1][2])
+    times = [event[0] for event in events]
     for start, low, high, last in zip(timeline.start, timeline.low, timeline.high, timeline.last, strict=True):
-        inside = [event[2] for event in events if start <= event[0] < start + timeline.bin_ns]
+        begin, end = (bisect_left(times, at) for at in (start, start + timeline.bin_ns))
+        inside = [event[2] for event in events[begin:end]]
         assert (min(inside), max(inside), inside[-1]) == (low, high, last)
 
 
