@@ -283,3 +283,29 @@ def test_sinks_turn_transformer_engines_flash_attention_off() -> None:
 def test_transformers_refuses_flash_attention_for_mpt() -> None:
     with pytest.raises(ScenarioError, match="transformers has no flash attention for mpt: it runs eager"):
         job(describe(MPT), attention="flash")
+
+
+@pytest.mark.parametrize(
+    ("heads", "kv_heads", "head_dim", "attention", "expected"),
+    [
+        (8, 8, 64, "sdpa", 4 * 8 * (64 + 1)),
+        (8, 2, 64, "sdpa", 4 * 8 * (64 + 1) + 2 * 8 * 2 * 64),
+        (8, 2, 64, "flash", 4 * 8 * (64 + 1) + 2 * 8 * 2 * 64),
+        (8, 2, 80, "flash", 4 * 8 * (96 + 1) + 2 * 8 * 2 * 80),
+        (2, 1, 224, "flash", 4 * 2 * (256 + 1) + 2 * 2 * 2 * 224),
+    ],
+)
+def test_backward_of_a_flash_kernel_takes_gradients_in_fp32_and_those_of_every_head(
+    heads: int, kv_heads: int, head_dim: int, attention: str, expected: int
+) -> None:
+    """flash-attn 2.8 csrc/flash_attn/flash_api.cpp mha_bwd: softmax_d, dq_accum, dk_expanded and dv_expanded."""
+    config = {
+        "model_type": "llama", "hidden_size": heads * head_dim, "intermediate_size": 64, "num_hidden_layers": 1,
+        "num_attention_heads": heads, "num_key_value_heads": kv_heads, "head_dim": head_dim, "vocab_size": 64,
+    }  # fmt: skip
+    _, (layer,) = text_layers(describe(config), attention=attention)
+    (node,) = [node for node in layer.nodes if node.op == "_scaled_dot_product_flash_attention"]
+    assert node.backward_workspace_bytes is not None
+    sizes = with_rounded_axes(batch=2, sequence=128, samples=2)
+    assert evaluate(node.backward_workspace_bytes, sizes) == 2 * 128 * expected
+    assert sum(evaluate(piece, sizes) for piece in node.backward_pieces) == 2 * 128 * expected

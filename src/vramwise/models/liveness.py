@@ -268,7 +268,7 @@ class _BackwardWalker:
         self._note(f"{node.op} backward", node.module, scratch + larger + workspace)
         wide = [(object(), each, held) for each, held, _ in made if each.raw and held.comes_later]
         self.result.events += [(raw, each.raw) for raw, each, _ in wide]
-        self._briefly(*[divided_up(scratch, pieces)] * pieces, workspace)
+        self._briefly(*[divided_up(scratch, pieces)] * pieces, *(node.backward_pieces or (workspace,)))
         if self.recomputed:
             self._release(node)
         for raw, each, held in wide:  # one after the other goes into its own shape and dtype

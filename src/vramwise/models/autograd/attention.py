@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.models.autograd.products import Contractions
-from vramwise.models.autograd.size import Dim, axis, name_of, product, tokens_without
+from vramwise.models.autograd.size import Dim, axis, name_of, probe, product, tokens_without, total
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 
 
@@ -114,7 +116,25 @@ class Attention(Contractions):
         if unused:
             saves.append((self.new((calls,), "uint64", op=op), "unused"))
         self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+        self._beside_flash_gradients(b * s, b * k.shape[2], heads, k.shape[1], (q.shape[-1], v.shape[-1]))
         return out
+
+    def _beside_flash_gradients(
+        self, queries: Dim, keys: Dim, heads: Dim, kv_heads: Dim, widths: tuple[Dim, Dim]
+    ) -> None:  # fmt: skip
+        """What backward of a flash kernel takes beside its results, for the node recorded last.
+
+        flash-attn 2.8 csrc/flash_attn/flash_api.cpp mha_bwd, the same in torch 2.13: the queries' gradient in fp32,
+        heads a multiple of 32 wide (256 above 192); a number a row in fp32; where heads share keys and values, the
+        gradients of those for every head. Not counted: queries rounded up to 128.
+        """
+        width, of_values = widths
+        rounded = 256 if probe(width) > 192 else rounded_up(width, 32)
+        pieces = [4 * queries * heads, 4 * queries * heads * rounded]
+        if probe(heads) != probe(kv_heads):
+            pieces += [2 * keys * heads * width, 2 * keys * heads * of_values]
+        node = replace(self.nodes[-1], backward_workspace_bytes=total(pieces), backward_pieces=tuple(pieces))
+        self.nodes[-1] = node
 
     def flash_without_padding(self, q: Tensor, k: Tensor, v: Tensor, padding_share: float) -> Tensor:
         """flash-attn over the tokens that are no padding: (b, heads, s, d) -> (b, s, heads, d).
@@ -140,6 +160,7 @@ class Attention(Contractions):
         names = ("query", "key", "value", "output", "logsumexp", "rng_state")
         saves = list(zip((*picked, out, stats, rng), names, strict=True))
         self.record(op, picked, [out, stats], saves, flops=flops, backward_flops=backward)
+        self._beside_flash_gradients(tokens, tokens, heads, k.shape[1], (q.shape[-1], v.shape[-1]))
         spread = self.new((b, s, heads, v.shape[-1]), q.dtype, requires_grad=grad, op="index_put")
         self.record("index_put", [out], [spread], [(places, "indices")])
         return spread
@@ -154,6 +175,7 @@ class Attention(Contractions):
         names = ("query", "key", "value", "output", "logsumexp", "rng_state")
         saves = list(zip((q, k, v, out, stats, rng), names, strict=True))
         self.record(op, [q, k, v], [out, stats], saves, flops=flops, backward_flops=backward)
+        self._beside_flash_gradients(b * s, b * k.shape[2], heads, k.shape[1], (q.shape[-1], v.shape[-1]))
         return out
 
     def _padded_head(self, x: Tensor, unit: int) -> Tensor:

@@ -93,8 +93,9 @@ class Node:
     """One primitive operation: what it read, made, and keeps for backward.
 
     `in_norm`: whether it is part of a norm. `backward_workspace_bytes`: what backward takes beside what it makes, None
-    for as much as forward does. `saves_parameters`: whether it keeps weights too, which `saved` leaves out.
-    `primitive`: what is known of every operation of that name. Raises `UndescribedOperationError` where nothing is.
+    for as much as forward does; `backward_pieces`: the blocks that this is made of, one where empty.
+    `saves_parameters`: whether it keeps weights too, which `saved` leaves out. `primitive`: what is known of every
+    operation of that name. Raises `UndescribedOperationError` where nothing is.
     """
 
     op: str
@@ -107,6 +108,7 @@ class Node:
     workspace_bytes: Dim = 0
     in_norm: bool = False
     backward_workspace_bytes: Dim | None = None
+    backward_pieces: tuple[Dim, ...] = ()
     saves_parameters: bool = False
     primitive: Primitive = field(init=False, repr=False, compare=False)
 

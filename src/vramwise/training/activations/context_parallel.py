@@ -64,14 +64,18 @@ def _gathering(node: Node, ranks: int) -> Node:
     in_loop = 2 * queries + (ranks + 9) * others
     at_end = 3 * queries + divided_up((2 * ranks + 15) * others, 2)
     backward = max(in_loop, at_end, key=probe)
-    return replace(node, workspace_bytes=8 * queries + ranks * others, backward_workspace_bytes=backward)
+    forward = 8 * queries + ranks * others
+    return replace(node, workspace_bytes=forward, backward_workspace_bytes=backward, backward_pieces=())
 
 
 def _passing_on(node: Node, ranks: int) -> Node:
     """Transformer Engine's ring."""
     queries, others = _sizes(node)
     return replace(
-        node, workspace_bytes=ranks * queries + ranks * others, backward_workspace_bytes=queries + 4 * others
+        node,
+        workspace_bytes=ranks * (queries + others),
+        backward_workspace_bytes=queries + 4 * others,
+        backward_pieces=(),
     )
 
 
