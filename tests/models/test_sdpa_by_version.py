@@ -43,3 +43,20 @@ def test_gemma_2_with_sdpa_leaves_the_cap_on_scores_out(
         assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == real
 
     same()
+
+
+SMALL_GPTJ = {"n_layer": 3, "n_embd": 64, "n_head": 4, "rotary_dim": 8, "n_positions": 256, "vocab_size": 128}
+SIZES = ((2, 7), (2, 16), (1, 32))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "recorded"),
+    [("gptj", (152_996, 349_700, 352_780)), ("codegen", (165_092, 377_348, 383_500))],
+)
+def test_gptj_and_codegen_have_sdpa_since_5_24(model_type: str, recorded: tuple[int, ...]) -> None:
+    """What autograd keeps in bf16 on the CPU, recorded with transformers 5.24.0 and torch 2.13.0."""
+    model = describe({"model_type": model_type, **SMALL_GPTJ})
+    execution = Execution(device="cpu", types_gaining_sdpa=frozenset({model_type}))
+    for (batch, sequence), expected in zip(SIZES, recorded, strict=True):
+        forward = record_forward(model, execution, batch=batch, sequence=sequence)
+        assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == expected

@@ -205,7 +205,14 @@ def test_full_layers_of_gemma_2_are_handed_a_mask_before_transformers_4_53(versi
 
 @pytest.mark.parametrize(
     ("model_type", "before", "since"),
-    [("t5", "5.14", "5.15"), ("roberta", "4.44", "4.45"), ("gpt2", "4.41", "4.42"), ("llama", "4.35", "4.36")],
+    [
+        ("codegen", "5.23", "5.24"),
+        ("gptj", "5.23", "5.24"),
+        ("t5", "5.14", "5.15"),
+        ("roberta", "4.44", "4.45"),
+        ("gpt2", "4.41", "4.42"),
+        ("llama", "4.35", "4.36"),
+    ],
 )
 def test_classes_run_eagerly_until_they_had_sdpa(model_type: str, before: str, since: str) -> None:
     for version, said in ((before, "eager"), (since, "sdpa")):

@@ -27,7 +27,7 @@ def heads_of(b: BlockBuilder, x: Value, c: Config) -> tuple[Value, ...]:
 
 
 def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """Multi-head attention with fp32 scores; the class has no SDPA path."""
+    """Multi-head attention with fp32 scores; the class has SDPA since transformers 5.24."""
     b.part = "attention"
     heads, width = c.num_attention_heads, x.width
     q, k, v = heads_of(b, x, c)
@@ -45,6 +45,7 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
             dropout=c.number("attn_pdrop"),
             style=GPTJ if c.model_type == "gptj" else CODEGEN,
             eager_only=True,
+            sdpa_by_version=c.model_type,
             has_flash=c.model_type == "gptj",
         ),
         b.heads_first(q),

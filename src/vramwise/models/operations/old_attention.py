@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
+from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout, sdpa_attention
 from vramwise.models.operations.early_attention import float_mask
 from vramwise.records import record
 
@@ -72,6 +72,12 @@ def _eager_codegen(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor
     weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
+
+
+@CODEGEN.path("sdpa")
+def _sdpa_codegen(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Since transformers 5.24 `CodeGenAttention.forward` casts what rotary positions made fp32 back."""
+    return sdpa_attention(run, op, run.tape.to(q, v.dtype), run.tape.to(k, v.dtype), v)
 
 
 NEOX_JAPANESE = AttentionStyle("neox_japanese")
