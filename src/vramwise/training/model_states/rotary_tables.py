@@ -13,11 +13,19 @@ from vramwise.frameworks.versions import library_version
 from vramwise.models.lengths import UNSTATED_LENGTH, stated_positions, text_config
 from vramwise.models.model import Model
 from vramwise.models.operations.attention import AnyRotary
-from vramwise.models.type_facts import fact_value
+from vramwise.models.type_facts import fact_value, has_fact
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.resolved import ResolvedTrain
 
 _CACHED = 2  # cos and sin
+
+
+def has_one_table(model: Model, train: ResolvedTrain) -> bool:
+    """Whether the layers share one table of sinusoids, where each registered its own before."""
+    kind, version = model.config.model_type, library_version(train)
+    return framework_of(train).classes == "as they are" and has_fact(
+        "transformers", "one_sinusoid_table", kind, version
+    )
 
 
 def rotary_table_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> list[int]:

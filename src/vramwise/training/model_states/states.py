@@ -20,7 +20,7 @@ from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
-from vramwise.training.model_states.rotary_tables import rotary_table_bytes
+from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
 from vramwise.training.recipe.adapters import adapters, peft_targets
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.framework_defaults import ADAPTERS
@@ -278,6 +278,7 @@ def _held(tensor: TrainedTensor, base: Parameter, train: ResolvedTrain, placemen
 def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> list[int]:
     """Of each large tensor that modules of a rank's stage register beside their parameters; nothing cuts them."""
     held = [one for one in model.buffers if placement.holds_layer(one.layer, first=True)]
+    held = held[:1] if has_one_table(model, train) else held
     own = [rounded(prod(one.shape) * width(one.dtype or train.param_dtype)) for one in held]
     return own + [rounded(size) for size in rotary_table_bytes(model, train, placement)]
 
