@@ -60,3 +60,17 @@ def test_gptj_and_codegen_have_sdpa_since_5_24(model_type: str, recorded: tuple[
     for (batch, sequence), expected in zip(SIZES, recorded, strict=True):
         forward = record_forward(model, execution, batch=batch, sequence=sequence)
         assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == expected
+
+
+@pytest.mark.parametrize(
+    ("model_type", "recorded"), [("t5", (232_066, 588_034, 698_626)), ("mt5", (285_826, 710_914, 821_506))]
+)
+def test_t5_widens_scores_before_5_15(model_type: str, recorded: tuple[int, ...]) -> None:
+    """What autograd keeps in bf16 on the CPU with eager attention, recorded with transformers 4.52.4."""
+    config = {"num_layers": 2, "d_model": 64, "d_ff": 96, "num_heads": 4, "d_kv": 16, "vocab_size": 128}
+    gated = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False} if model_type == "mt5" else {}
+    model = describe({"model_type": model_type, **config, **gated})
+    execution = Execution(device="cpu", attention="eager", wide_softmax=True)
+    for (batch, sequence), expected in zip(SIZES, recorded, strict=True):
+        forward = record_forward(model, execution, batch=batch, sequence=sequence)
+        assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == expected

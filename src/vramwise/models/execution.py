@@ -82,6 +82,7 @@ class Execution:
     `mask_form`: SDPA gets a mask of booleans, one of floats that all layers share, or the batch brings the latter.
     `always_masked`: it gets one for any batch. `types_gaining_sdpa`: types whose class has SDPA here, though not in
     every version of transformers; it leaves out a cap on scores.
+    `wide_softmax`: T5's eager attention widens scores to fp32, as before transformers 5.15.
     `dropout`: the config's dropouts are active (training mode).
     `use_cache`: keys and values pass through a `DynamicCache`, which copies them. `sdpa_backend` overrides the kernel
     that SDPA's dispatcher would choose. `quantized_compute`: the dtype in which the linear layers of a quantized base
@@ -104,6 +105,7 @@ class Execution:
     mask_form: Literal["bool", "float", "given"] = "bool"
     always_masked: bool = False
     types_gaining_sdpa: frozenset[str] = frozenset()
+    wide_softmax: bool = False
     dropout: bool = True
     trainable: tuple[str, ...] | None = None
     lora: Lora | None = None

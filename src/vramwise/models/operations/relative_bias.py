@@ -64,7 +64,11 @@ def _eager_t5(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, bia
     if op.causal or run.execution.padding:
         mask = tape.new((run.batch, 1, q.shape[2], k.shape[2]), run.hidden_dtype, op="mask")
         scores = tape.add(scores, mask)
-    weights = tape.dropout(tape.softmax(scores), attention_dropout(run, op.dropout))
+    if run.execution.wide_softmax:  # `softmax(scores.float(), dim=-1).type_as(scores)`
+        weights = tape.to(tape.softmax(tape.to(scores, "fp32")), scores.dtype)
+    else:
+        weights = tape.softmax(scores)
+    weights = tape.dropout(weights, attention_dropout(run, op.dropout))
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 

@@ -98,8 +98,14 @@ def with_masks(execution: Execution, train: ResolvedTrain, model: Model) -> Exec
     )
     return replace(
         execution, padding=train.padding > 0, padding_share=train.padding, documents=documents, mask_form=form,
-        always_masked=_is_always_masked(train, model),
+        always_masked=_is_always_masked(train, model), wide_softmax=_widens_scores(train, model),
     )  # fmt: skip
+
+
+def _widens_scores(train: ResolvedTrain, model: Model) -> bool:
+    """Whether a class within the model widens scores to fp32 in this version of transformers, and later does not."""
+    version, kinds = version_of_classes(train), kinds_within(model.config.values)
+    return any(has_fact("transformers", "wide_softmax", kind, version) for kind in kinds)
 
 
 def _is_always_masked(train: ResolvedTrain, model: Model) -> bool:
