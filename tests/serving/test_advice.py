@@ -19,6 +19,7 @@ from vramwise.serving.common.advice import NOTHING, Trials, said, texts_of, valu
 from vramwise.site import asking
 from vramwise.site.force import _in_force
 from vramwise.sources import catalog
+from vramwise.units import GIB
 from vramwise.verdict import LateReasons
 
 CARDS = (
@@ -142,6 +143,13 @@ def test_advice_that_once_did_not_work(model: str, card: str | int, serve: dict[
         assert_advice_works({"model": model, "task": "serve", **where, "num_gpus": ranks, "serve": serve})
     except VramwiseError as refused:
         pytest.skip(str(refused))
+
+
+def test_advice_leaves_free_what_must_stay_free() -> None:
+    """TensorRT-LLM's pool fills its share of the card however few weights are on it."""
+    scenario = {"model": "Qwen/Qwen1.5-MoE-A2.7B-Chat-GPTQ-Int4", "task": "serve", "reserve_bytes": 16 * GIB,
+                "gpu": "rtx-pro-4000-blackwell-sff", "serve": {"engine": "tensorrt-llm", "dtype": "fp16"}}  # fmt: skip
+    assert_advice_works(scenario)
 
 
 def test_more_ranks_come_with_whole_experts_where_the_engine_refuses_to_cut_them() -> None:

@@ -67,6 +67,14 @@ def test_a_pool_of_0_23_prints_what_a_start_on_two_h200_nvl_printed() -> None:
     assert later.printed_concurrency(blocks, 262144, 8192) == later.max_concurrency(blocks, 262144, 8192)
 
 
+@pytest.mark.parametrize("kind", ["heavily_compressed_attention", "compressed_sparse_attention"])
+def test_layers_of_one_kind_alone_have_a_pool_too(kind: str) -> None:
+    config = {**resolve("deepseek-ai/DeepSeek-V4-Flash").config, "num_hidden_layers": 2, "layer_types": [kind] * 2}
+    pool = compressed_pool(describe(config, ""), (0, 27, 0), 256)
+    assert pool is not None
+    assert pool.num_blocks(GIB) > 0
+
+
 def test_models_without_compressed_keys_have_no_such_pool() -> None:
     assert compressed_pool(describe(resolve("Qwen/Qwen3-8B").config, ""), (0, 33, 0), 256) is None
 

@@ -53,6 +53,8 @@ class Trials:
         except VramwiseError:
             return self.usable_bytes + 1
         needed = int((answer.needed if self.is_beside_others else answer.quantities["total_needed"]).expected)
+        if self.scenario.reserve_bytes and "nvidia_smi" in answer.quantities:  # a pool may fill what must stay free
+            needed = max(needed, int(answer.quantities["nvidia_smi"].expected))
         fits = answer.verdict is not None and answer.verdict.fits
         return needed if fits else max(needed, self.usable_bytes + 1)
 

@@ -56,7 +56,7 @@ def compressed_pool(model: Model, version: tuple[int, ...], block: int) -> PoolP
     ]
     keys = _page(block // LIGHT * ROW_BYTES), _page(block // LIGHT * INDEX_ROW_BYTES)
     heavy_keys = _page(max(1, block // HEAVY) * ROW_BYTES)
-    parts = [windows, *states]
+    parts = [part for part in (windows, *states) if part.layers]
     repeats = _least_padding([light, *(part.layers for part in parts)], light)
     whole = light * sum(keys) + heavy * heavy_keys
     weighs = version < PACKED_VERSION
@@ -94,4 +94,4 @@ def _state(block: int, width: int) -> int:
 
 def _least_padding(counts: list[int], least: int) -> int:
     """The group size from `least` on that pads the counts least, the larger of equals (_approximate_gcd)."""
-    return min(range(least, max(counts) + 1), key=lambda size: (sum(-n % size for n in counts), -size))
+    return min(range(max(1, least), max(counts) + 1), key=lambda size: (sum(-n % size for n in counts), -size))
