@@ -90,7 +90,8 @@ class Execution:
     `copied_dtype`: of base weights that train beside adapters, where it is not that of the others.
     `images`: None for a batch of text. `fewest_routed`: experts of a limited capacity drop as many tokens as they can.
     `expert_modules`: frozen experts are modules that run one after another, as before transformers 5.
-    `flash_repeats_heads`: keys and values are copied to all heads before flash attention.
+    `flash_repeats_heads`: keys and values are copied to all heads before flash attention. `sdpa_repeats_heads`: before
+    SDPA, too. `sdpa_copies_inputs`: text's queries, keys and values lie in a row of their own for SDPA.
     `inputs_require_grad`: embedded tokens are a leaf that wants a gradient (`enable_input_require_grads`).
     `kernels`: libraries whose kernels run in place of operations.
     """
@@ -119,6 +120,8 @@ class Execution:
     copied_dtype: str | None = None
     expert_modules: bool = False
     flash_repeats_heads: bool = False
+    sdpa_repeats_heads: bool = False
+    sdpa_copies_inputs: bool = False
     inputs_require_grad: bool = False
     kernels: tuple[Kernels, ...] = ()
 

@@ -380,7 +380,7 @@ def sdpa_attention(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Ten
         width = k.shape[-1]
         assert isinstance(width, int)
         native_groups = mask is None and width == v.shape[-1] and width <= 256
-        native_groups = native_groups and not run.execution.flash_repeats_heads
+        native_groups = native_groups and not (run.execution.flash_repeats_heads or run.execution.sdpa_repeats_heads)
         packed = not native_groups and run.sequence == 1
         if packed:  # `pack_gqa`: the heads of a group stand in for tokens
             q = tape.reshape(q, run.batch, k.shape[1], times, width)
@@ -388,6 +388,8 @@ def sdpa_attention(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: Ten
             k, v = tape.repeat_interleave_heads(k, times), tape.repeat_interleave_heads(v, times)
     if run.execution.sdpa_backend == "flash" and padded(run) and q.shape[2] == k.shape[2]:
         return tape.flash_without_padding(q, k, v, run.execution.padding_share)
+    if run.execution.sdpa_copies_inputs and run.modality == "text":
+        q, k, v = (tape.contiguous(tensor) for tensor in (q, k, v))
     out = tape.sdpa(
         q, k, v, mask=mask, causal=mask is None and op.causal, dropout=attention_dropout(run, op.dropout),
         enable_gqa=native_groups, backend=run.execution.sdpa_backend,

@@ -17,7 +17,7 @@ from typing import Literal
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.attention import kinds_within, types_without, version_of_classes
-from vramwise.frameworks.versions import library_version, stated
+from vramwise.frameworks.versions import library_version, stated, torch_version
 from vramwise.models.execution import Execution
 from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact, types_with
@@ -27,6 +27,7 @@ from vramwise.training.resolved import ResolvedTrain
 BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
 # trl trainer/sft_trainer.py: packing flattens a batch into one row, in 0.19 and later; its positions tell samples
 # apart, without flash attention only since 0.23 (before, `return_position_ids` was for flash attention alone).
+_TAKES_GROUPS = (2, 5)  # torch, whose SDPA has `enable_gqa` since
 _TRL_FLATTENS_SINCE, _TRL_POSITIONS_SINCE = (0, 19), (0, 23)
 
 
@@ -96,23 +97,27 @@ def with_masks(execution: Execution, train: ResolvedTrain, model: Model) -> Exec
     form: Literal["bool", "float", "given"] = (
         "given" if given else "float" if library_version(train) < BOOLEAN_SINCE else "bool"
     )
-    return replace(
+    found = replace(
         execution, padding=train.padding > 0, padding_share=train.padding, documents=documents, mask_form=form,
-        always_masked=_is_always_masked(train, model), wide_softmax=_widens_scores(train, model),
+        wide_softmax=_holds_for_classes("wide_softmax", train, model),
+    )  # fmt: skip
+    return _around_sdpa(found, train, model) if train.attention in RUNS_SDPA else found
+
+
+def _around_sdpa(execution: Execution, train: ResolvedTrain, model: Model) -> Execution:
+    """With what the classes of this version of transformers do before they call SDPA."""
+    version = version_of_classes(train) if torch_version(train) >= _TAKES_GROUPS else ()
+    return replace(
+        execution, always_masked=_holds_for_classes("always_masked", train, model),
+        sdpa_repeats_heads=_holds_for_classes("sdpa_repeats_heads", train, model, version),
+        sdpa_copies_inputs=_holds_for_classes("sdpa_copies_inputs", train, model),
     )  # fmt: skip
 
 
-def _widens_scores(train: ResolvedTrain, model: Model) -> bool:
-    """Whether a class within the model widens scores to fp32 in this version of transformers, and later does not."""
-    version, kinds = version_of_classes(train), kinds_within(model.config.values)
-    return any(has_fact("transformers", "wide_softmax", kind, version) for kind in kinds)
-
-
-def _is_always_masked(train: ResolvedTrain, model: Model) -> bool:
-    """Whether the class makes a mask of floats for batches that need none, too, in this version of transformers."""
-    version = version_of_classes(train)
-    masked = (has_fact("transformers", "always_masked", kind, version) for kind in kinds_within(model.config.values))
-    return train.attention in RUNS_SDPA and any(masked)
+def _holds_for_classes(fact: str, train: ResolvedTrain, model: Model, version: tuple[int, ...] | None = None) -> bool:
+    """Whether a fact holds for a class within the model in the version of transformers that runs."""
+    kinds, version = kinds_within(model.config.values), version_of_classes(train) if version is None else version
+    return any(has_fact("transformers", fact, kind, version) for kind in kinds)
 
 
 RUNS_SDPA = frozenset({"sdpa", "auto"})
