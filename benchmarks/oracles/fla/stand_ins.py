@@ -12,7 +12,7 @@ import importlib.abc
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,9 @@ class Anything:
 
     def __getitem__(self, _: Any) -> Anything:
         return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
 
     def __or__(self, _: Any) -> Anything:
         return self
