@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from vramwise.kernels import kernels_named
+from vramwise.kernels import kernels_for, kernels_named
 from vramwise.kernels.flash_linear_attention import chunked, chunked_by_channel, gated_norm
 from vramwise.kernels.megatron import of_length_1
+from vramwise.models import describe
 from vramwise.models.autograd.gradients import input_gradients
+from vramwise.models.autograd.size import evaluate, with_rounded_axes
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Tensor
 from vramwise.models.blocks import Parameter
@@ -24,9 +26,13 @@ from vramwise.models.execution import Execution
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.delta_rule import GatedHeadNorm
 from vramwise.models.operations.mixers import CausalConv1d
+from vramwise.models.step import record_forward
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "fla_kernels.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
+MODELS: list[dict[str, Any]] = [
+    json.loads(line) for line in GOLDEN.with_name("fla_models.jsonl").read_text("utf-8").splitlines()
+]
 
 
 def of_kind(*kinds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -123,3 +129,16 @@ def test_the_convolution(row: dict[str, Any]) -> None:
     assert isinstance(out, Tensor)
     assert out.strides == x.strides
     check(row, run.tape.nodes[-1], out)
+
+
+@pytest.mark.parametrize("row", MODELS, ids=lambda row: f"{row['config']['model_type']}-{row['precision']}")
+def test_transformers_classes_around_them(row: dict[str, Any]) -> None:
+    """The real classes of transformers 5.23 on released packages of both (benchmarks/oracles/fla/models.py)."""
+    model, autocast = describe(row["config"]), "bf16" if row["precision"] == "bf16-mixed" else None
+    names = ("flash-linear-attention", "causal-conv1d")
+    kernels = kernels_for(names, model.config, tuple((name, (5, 23)) for name in names))
+    dtype = "bf16" if row["precision"] == "bf16" else "fp32"
+    execution = Execution(device="cpu", attention="eager", kernels=kernels, param_dtype=dtype, autocast=autocast)
+    batch, sequence = row["batch"], row["sequence"]
+    forward = record_forward(model, execution, batch=batch, sequence=sequence)
+    assert evaluate(forward.saved_bytes, with_rounded_axes(batch=batch, sequence=sequence)) == row["bytes"]
