@@ -20,6 +20,7 @@ LOGS = [
     ("Qwen/Qwen3.5-27B", "0.19.0", 4, {}, 13.01),  # four times 262,144 positions
     ("Qwen/Qwen3.5-9B", "0.19.0", 4, {}, 4.52),
     ("RedHatAI/Qwen3.6-35B-A3B-NVFP4", "0.20.0", 1, {}, 21.86),
+    ("Qwen/Qwen3-Embedding-8B", "0.22.0", 1, {"pooling": True}, 14.11),  # the log of an embedder on another card
     ("Qwen/Qwen3-VL-2B-Instruct", "0.11.0", 1, {"dtype": "fp16", "limit_mm_per_prompt": BLIND}, 3.4554),
 ]
 
@@ -91,3 +92,18 @@ def test_gemma_4_has_rows_for_values_that_are_keys_and_for_keys_that_other_layer
         serve = {"engine": "vllm", "engine_version": "0.23.0", "max_num_batched_tokens": 2048}
         result = estimate({"model": name, "task": "serve", "gpu": "rtx-pro-6000-blackwell", "serve": serve})
         assert result.quantities["weights"].expected / GIB == pytest.approx(gib, rel=3e-3)
+
+
+def test_what_pools_has_no_head_and_samples_nothing() -> None:
+    """8B without tied weights: its head is 151,936 padded rows of 4,096."""
+
+    def weights(model: str, version: str = "0.22.0", **settings: object) -> float:
+        serve = {"engine": "vllm", "engine_version": version, **settings}
+        return estimate({"model": model, "task": "serve", "gpu": "h100", "serve": serve}).quantities["weights"].expected
+
+    whole = weights("Qwen/Qwen3-8B")
+    for version in ("0.9.2", "0.22.0", "0.33.0"):
+        assert weights("Qwen/Qwen3-8B", version, pooling=True) == whole - 151_936 * 4096 * 2
+    assert weights("Qwen/Qwen3-8B", pooling=False) == whole
+    tied = "Qwen/Qwen3-Embedding-0.6B"
+    assert weights(tied, pooling=True) == weights(tied)

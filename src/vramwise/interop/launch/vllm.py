@@ -21,6 +21,7 @@ from vramwise.interop.launch.flags import Words
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 
+_GENERATING = ("generate", "transcription", "draft")
 _COMPILATION = ("--compilation-config", "-cc", "-O")
 _LEVEL = "--optimization-level"
 _ITEMS = 999
@@ -30,6 +31,12 @@ _LONGEST_SIZE = 9
 """Digits of a batch that a graph is captured for."""
 
 _SIZED = "--limit-mm-per-prompt: sizes of its items are not counted, the largest that the model takes are"
+
+
+def _pooling(text: str) -> bool | None:
+    """Whether a runner, a task (up to 0.10) or what a model is converted to means embeddings, scores or classes."""
+    return None if word(text) is None else text not in _GENERATING
+
 
 MEANINGS = {
     "--dtype": Meaning("dtype", word),
@@ -45,6 +52,9 @@ MEANINGS = {
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
     "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", lambda text: _counts(table(text))),
     "--language-model-only": Meaning("language_model_only", switch),
+    "--runner": Meaning("pooling", _pooling),
+    "--convert": Meaning("pooling", _pooling),
+    "--task": Meaning("pooling", _pooling),
     "--moe-backend": Meaning("moe_backend", word),
     "--mamba-ssm-cache-dtype": Meaning("mamba_ssm_cache_dtype", word),
     "--cpu-offload-gb": Meaning("cpu_offload_gb", fraction),

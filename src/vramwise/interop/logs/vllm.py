@@ -54,6 +54,7 @@ _LABELS = {
     "cuda_graph": "CUDA graph memory (the log ends before capture, or eager mode)",
 }  # fmt: skip
 MOST_CAPTURED = 512
+_POOLING_TASKS = ("embed", "embedding", "classify", "score", "reward")
 _SIZES = {
     "max_seq_len": "max_model_len", "max_model_len": "max_model_len", "tensor_parallel_size": "tensor_parallel_size",
     "pipeline_parallel_size": "pipeline_parallel_size", "data_parallel_size": "data_parallel_size",
@@ -155,6 +156,8 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
         settings["limit_mm_per_prompt"] = limits
     if given.get("language_model_only") is True:
         settings["language_model_only"] = True
+    if given.get("runner") == "pooling" or given.get("task") in _POOLING_TASKS:
+        settings["pooling"] = True
 
 
 def _drafting(given: object) -> dict[str, object]:

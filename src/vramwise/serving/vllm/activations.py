@@ -21,6 +21,7 @@ from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.compilation import first_start
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
+from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
@@ -57,7 +58,8 @@ def activation_peak(model: Model, r: Resolved, *, embeds: bool = True, samples: 
 def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
     """In V1 the encoder's outputs stay alive while the text model and the sampler run (`encoder_cache["tmp"]`)."""
     forward = forward_pass(model, r)
-    later = fullest_of(_sampler(model, r), forward) if samples else forward
+    # a pooler takes little beside the hidden states (_dummy_pooler_run), which is not counted
+    later = fullest_of(_sampler(model, r), forward) if samples and not pools(model, r.settings) else forward
     if not has_encoder(model):
         return later
     encoder, kept = _encoder(model, r)

@@ -30,6 +30,7 @@ from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, jo
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, estimated_node, graphs_node, profiles_attention, workspace_node
+from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
@@ -160,7 +161,7 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
     first, end = stages[stage]
     cut = engine_layout(r.settings).cut
     elements = sum(adapted_elements(block, cut, rank) for block in list(model.layers())[first:end])
-    head = rank * model.logit_width if stage == len(stages) - 1 else 0
+    head = rank * model.logit_width if stage == len(stages) - 1 and not pools(model, r.settings) else 0
     size = slots * (elements + head) * r.storage.bytes_per_element
     rest = constant("vllm", "lora_slot_overhead", r.version)
     return Node(

@@ -6,6 +6,7 @@ from vramwise.models import Model
 from vramwise.models.allocator import block_bytes
 from vramwise.result import Node
 from vramwise.serving.common.constants import constant
+from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.settings import Resolved
 
 MASKS_VERSION = (0, 17)  # logits are masked by a Triton kernel; before all of them were sorted
@@ -97,7 +98,7 @@ def _hidden_states(model: Model, r: Resolved, rows: int) -> Node:
 
 def sampler_state(model: Model, r: Resolved) -> Node | None:
     """What the second model runner's sampler keeps from its start on: counts of tokens for penalties."""
-    if not r.on_v2_runner:
+    if not r.on_v2_runner or pools(model, r.settings):  # 0.33.0 v1/worker/gpu/model_runner.py: no sampler
         return None
     per_logit = constant("vllm", "sampler_v2_state_bytes_per_logit", r.version)
     return Node(

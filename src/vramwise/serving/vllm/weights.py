@@ -12,6 +12,7 @@ from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import Version, version_of
 from vramwise.serving.common.weight_nodes import heaviest_stage
 from vramwise.serving.vllm.extras import extra_weights, towers_kept_whole
+from vramwise.serving.vllm.pooling import heads_left_out
 from vramwise.serving.vllm.towers import towers_left_out
 from vramwise.units import MIB
 
@@ -25,7 +26,7 @@ def vllm_weights(
     model: Model, settings: ServeSettings, storage: Storage, capability: float | None, stage: int | None = None
 ) -> Node:  # fmt: skip
     """Tensors of the checkpoint and of a GGUF file, of the heaviest stage where none is named; without the towers that
-    nothing may come for."""
+    nothing may come for, and the head where nothing is sampled."""
     version, layout = version_of(settings.engine_version), engine_layout(settings)
     chosen = heaviest_stage(model, storage, layout) if stage is None else stage
     left_out = towers_left_out(model, settings)
@@ -38,7 +39,8 @@ def vllm_weights(
         *_layer_inputs(model, settings, storage),
         _buffers(version),
     )
-    return engine_weights(model, settings, storage, chosen, beside=beside, left_out=left_out)
+    absent = left_out | heads_left_out(model, settings)
+    return engine_weights(model, settings, storage, chosen, beside=beside, left_out=absent)
 
 
 def _layer_inputs(model: Model, settings: ServeSettings, storage: Storage) -> tuple[Node, ...]:
