@@ -1,4 +1,4 @@
-"""What autograd keeps of transformers' own classes where flash-linear-attention and causal-conv1d are installed, as rows.
+"""What autograd keeps of transformers' own classes around flash-linear-attention and causal-conv1d, as rows.
 
 PYTHONPATH=../../../src:../../../tests/models python models.py --packages fla_core-0.6.0 causal_conv1d-1.6.1
 """
