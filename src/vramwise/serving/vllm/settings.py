@@ -32,6 +32,7 @@ from vramwise.serving.vllm.profile import (
 )
 from vramwise.serving.vllm.refusals import CHUNKED_PREFILL_ABOVE, check_batch
 from vramwise.serving.vllm.towers import has_encoder
+from vramwise.serving.vllm.whole_items import least_batched_tokens
 
 V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
@@ -131,6 +132,7 @@ def _batch(
     """max_num_batched_tokens and max_num_seqs."""
     if profile.generation == "V1":
         tokens, seqs = default_batched_tokens(version, gpu, total, offline=given.offline_inference)
+        tokens = max(tokens, least_batched_tokens(model, given, version))
         # a default number of sequences never exceeds the tokens that were asked for
         seqs = given.max_num_seqs or min(seqs, given.max_num_batched_tokens or seqs)
         return given.max_num_batched_tokens or max(min(tokens, seqs * length), seqs), seqs
