@@ -165,12 +165,12 @@ def test_a_pipeline_reports_every_stage() -> None:
 def test_batch_and_sequence_change_only_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second question about the same structure records no operations again."""
     answer(**{**LORA, "micro_batch_size": 2})
-    import vramwise.training.activations.sizes as sizes
+    import vramwise.training.activations.recording as recording
 
     def refused(*args: object, **kwargs: object) -> None:
         raise AssertionError("recorded again")
 
-    monkeypatch.setattr(sizes, "record_forward", refused)
+    monkeypatch.setattr(recording, "record_forward", refused)
     answer(**{**LORA, "micro_batch_size": 5, "sequence_length": 1000})
 
 

@@ -32,7 +32,7 @@ def convolution(run: Lowering, op: CausalConv1d, x: Tensor) -> Tensor:
 RECORD = Kernels(
     name="causal-conv1d",
     overrides=(Override(CausalConv1d, convolution, "short convolutions", fact="convolution"),),
-    order=7,
+    order=8,
     source="causal-conv1d 1.5.2 and 1.6.1 causal_conv1d_interface.py, cpp_functions.py",
     told_by="transformers",
 )

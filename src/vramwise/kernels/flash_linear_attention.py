@@ -185,7 +185,7 @@ RECORD = Kernels(
         Override(KimiDeltaRule, kimi_rule, RULE),
         Override(GatedHeadNorm, gated_norm, NORM, fact="gated_norm"),
     ),
-    order=6,
+    order=7,
     source="fla-core 0.3.2 to 0.6.0 ops/gated_delta_rule/chunk.py, ops/kda/chunk.py, modules/norm/fused_norm_gate.py",
     told_by="transformers",
 )
