@@ -26,6 +26,7 @@ RUNS = {
     "fsdp, outer units": {"fsdp": "full-shard", "framework_version": "accelerate 1.15"},
     "tensor parallel": {"tensor_parallel_size": 2},
 }
+LAYER_BYTES = 4 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 176 + 2 * 64)
 RUNNER = Path(__file__).parent / "rank_runner.py"
 
 
@@ -97,9 +98,9 @@ def test_the_worst_rank_peaks_where_the_estimate_does(reports, name):
     job, ranks = reports[name]
     found = measured_of(job, [ranks]).result
     wanted = max(sum(_tensors(phase)) for phase in scenario(RUNS[name]).phases)
-    # gloo's threads free what they received out of the profiler's sight: on a busy machine a rank may count it late.
+    # gloo's threads free what they received out of the profiler's sight: a rank may count a gathered layer late.
     least = min(rank.bytes for rank in found.ranks)
-    assert least == pytest.approx(wanted, rel=0.01)
+    assert 0.99 * wanted <= least <= 1.01 * wanted + (LAYER_BYTES if "fsdp" in RUNS[name] else 0)
     assert found.quantities["peak_allocated"].expected == max(rank.bytes for rank in found.ranks)
     assert [rank.name for rank in found.ranks] == ["rank 0", "rank 1"]
 

@@ -49,7 +49,7 @@ def test_flash_attention_gets_whole_heads_in_older_classes(model_type: str, vers
 MASK = 4 * 1024 * 1024 * 2
 COPIES = LAYERS * 2 * (HEADS - GROUPS) * HEAD_DIM * 4 * 1024 * 2
 RESULT = 4 * 1024 * HEADS * HEAD_DIM * 2
-"""What a layer's flash kernel gives out: copied once more from 4.48 to 4.55, which a kernel that takes a mask is not."""
+"""What a layer's flash kernel gives out: copied once more from 4.48 to 4.55, but where it takes a mask."""
 
 
 def test_sdpa_keeps_a_mask_of_floats_a_layer_and_copied_heads() -> None:

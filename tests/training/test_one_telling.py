@@ -29,7 +29,7 @@ CLOSE = 0.0005
 OPEN = {
     # a step of few bytes, beside which the same pieces of a chunked loss's scratch are 0.94 per mille
     "tt389-7b-sgd-init": {"backward: head"},
-    # Qwen 3.5's gated attention on tensor-parallel ranks of Megatron, computed again: the sums have one gathered sequence
+    # Qwen 3.5's gated attention on ranks of Megatron, computed again: the sums have one gathered sequence
     # of hidden states more, 4 % of the step
     "nbaseten-qwen3.5-27b-131072": {"backward: layers"},
     "nbaseten-qwen3.5-27b-262144": {"backward: layers"},

@@ -54,8 +54,7 @@ class TrainingRun:
             for _ in range(int(self.settings.get("gradient_accumulation_steps", 1))):
                 self._forward_and_backward(step, batch)
             self._optimizer_step(step)
-            tensors = [value for value in batch.values() if not isinstance(value, bool)]
-            self.recorder.capture("inputs", tensors)
+            self.recorder.capture("inputs", [value for value in batch.values() if not isinstance(value, bool)])
             self._mark(step, "end")
             self.finished = step
             progress(step, self.job.steps)
