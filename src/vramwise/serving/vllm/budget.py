@@ -41,7 +41,9 @@ from vramwise.units import GIB
 _MEASURED_RANKS = (1, 2, 4, 8)
 SPLIT_TERMS_VERSION = (0, 6, 5)
 SHARE_UNSURE, LEAST_UNSURE_BYTES = 0.3, GIB // 20
-SYSTEM_MEMORY_VERSION = (0, 17)  # as the constants of other cards: logs of 0.11 and of 0.18 on
+# utils/mem_utils.py MemorySnapshot: what is free is what the system has, on Orin, Thor and Spark from 0.11.1 and on all of
+# CUDA's integrated cards in 0.20.0 to 0.33.0; not in 0.11.0 (nor on AMD's)
+SYSTEM_MEMORY_VERSION = (0, 11, 1)
 NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
 
@@ -185,7 +187,7 @@ def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     split = gpu is not None and r.version >= SPLIT_TERMS_VERSION
     if ranks == 1 and split and r.capability is not None and r.capability < HOPPER:
         name = "non_torch_tp1_older"
-    if ranks == 1 and gpu is not None and gpu.unified_memory and r.version >= SYSTEM_MEMORY_VERSION:
+    if ranks == 1 and _counts_the_system(gpu, r):
         name = "non_torch_unified"
     if ranks > 1 and split and gpu is not None:
         newer = r.profile.generation == "V1" and r.version >= NCCL_COUNTED[0]
@@ -199,6 +201,12 @@ def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         "non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks * r.settings.pipeline_parallel_size
     )  # fmt: skip
     return gib_node("non-torch", shipped, {"tensor_parallel_size": ranks}, here)
+
+
+def _counts_the_system(gpu: Gpu | None, r: Resolved) -> bool:
+    """Whether the card shares the host's memory, and the version takes what the whole system has as free."""
+    shared = gpu is not None and gpu.unified_memory and gpu.vendor == "NVIDIA"
+    return shared and r.version >= SYSTEM_MEMORY_VERSION
 
 
 def _nccl(r: Resolved) -> Node | None:
