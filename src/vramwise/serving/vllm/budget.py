@@ -41,8 +41,8 @@ from vramwise.units import GIB
 _MEASURED_RANKS = (1, 2, 4, 8)
 SPLIT_TERMS_VERSION = (0, 6, 5)
 SHARE_UNSURE, LEAST_UNSURE_BYTES = 0.3, GIB // 20
-# utils/mem_utils.py MemorySnapshot: what is free is what the system has, on Orin, Thor and Spark from 0.11.1 and on all of
-# CUDA's integrated cards in 0.20.0 to 0.33.0; not in 0.11.0 (nor on AMD's)
+# utils/mem_utils.py MemorySnapshot: what is free is what the system has, on Orin, Thor and Spark from 0.11.1 and on all
+# of CUDA's integrated cards in 0.20.0 to 0.33.0; not in 0.11.0 (nor on AMD's)
 SYSTEM_MEMORY_VERSION = (0, 11, 1)
 NCCL_COUNTED = ((0, 9), (0, 11))  # V1's first snapshots still come before NCCL
 
