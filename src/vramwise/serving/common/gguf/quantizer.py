@@ -15,7 +15,7 @@ from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
 from vramwise.records import record
-from vramwise.serving.common.gguf.tensors import GgufTensor, gguf_tensors
+from vramwise.serving.common.gguf.tensors import KEPT_IN_16_BITS, GgufTensor, gguf_tensors
 from vramwise.serving.common.gguf.types import fitting, tensor_type
 
 _DEFAULT = {
@@ -48,6 +48,9 @@ class _File:
     is_70b: bool
     is_falcon: bool
     experts_in_mxfp4: bool
+    tied_tables: tuple[str, ...]
+    """Tables of embeddings that get the output's type where there is no output."""
+
     values: tuple[int, ...]
     downs: tuple[int, ...]
     """Layers with values, and layers with an MLP, which the rule counts; where there are experts it counts layers."""
@@ -122,7 +125,11 @@ def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix
     mxfp4 = published_in_mxfp4(model)
     values = tuple(sorted(t.layer or 0 for t in tensors if t.name in _VALUES))
     downs = tuple(sorted(t.layer or 0 for t in tensors if t.name == "ffn_down")) if experts < 2 else ()
-    return _File(file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4, values, downs)
+    layers_apart = has_fact("llama.cpp", "layer_tables_untied", model.config.model_type)
+    tables = ("token_embd",) if layers_apart else ("token_embd", "per_layer_token_embd")
+    return _File(
+        file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4, tables, values, downs
+    )  # fmt: skip
 
 
 def published_in_mxfp4(model: Model) -> bool:
@@ -136,6 +143,8 @@ def _typed(tensor: GgufTensor, file: _File, tied: bool) -> GgufType:
         return tensor_type("F32")
     if file.experts_in_mxfp4 and tensor.name.endswith("_exps"):
         return tensor_type("MXFP4")
+    if tensor.name in KEPT_IN_16_BITS:
+        return tensor_type("F32" if file.file_type == "F32" else "BF16")
     if file.file_type in _PLAIN:
         return tensor_type(file.file_type)
     return fitting(_wanted(tensor, file, tied), tensor.shape[-1])
@@ -145,7 +154,7 @@ def _wanted(tensor: GgufTensor, file: _File, tied: bool) -> str:
     """The type before columns are looked at."""
     default = _DEFAULT.get(file.file_type, file.file_type)
     name, i = tensor.name, tensor.layer or 0
-    if name == "output" or (name == "token_embd" and tied):
+    if name == "output" or (name in file.tied_tables and tied):
         return _output(file, default, tensor.shape[-1])
     if file.file_type == "MXFP4_MOE":
         return "MXFP4" if name.endswith("_exps") else default

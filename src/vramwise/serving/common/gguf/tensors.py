@@ -60,9 +60,19 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\.in_proj$", "ssm_in"),
         (r"\.out_proj$", "ssm_out"),
         (r"\.x_proj$", "ssm_x"),
+        (r"\.per_layer_model_projection$", "per_layer_model_proj"),
+        (r"\.altup\.(prediction|correction)_coefs$", "altup_coef"),
+        (r"\.altup\.modality_router$|\.altup_(unembed_)?projections\.\d+$", "altup"),
+        (r"\.laurel\.linear_(left|right)$", "laurel"),
         (r"\.dt_proj$", "ssm_dt"),
     )
 )
+
+
+KEPT_IN_16_BITS = ("per_layer_model_proj", "altup", "laurel")
+"""What the quantizer leaves as the converter made it (llama-quant.cpp tensor_allows_quantization; a log of Gemma 4 E2B in
+Q4_K_M names one tensor in bf16, one of Gemma 3n E4B 108 in f16)."""
+_KEPT_IN_32_BITS = ("altup_coef",)
 
 
 @lru_cache(maxsize=128)
@@ -102,6 +112,7 @@ def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
         shape = (shape[1], shape[0])
     linear = parameter.is_linear or (parameter.part == "experts" and len(shape) == 3)
     quantizable = linear and len(shape) >= 2 and leaf != "bias" and parameter.part != "router"
+    quantizable = quantizable and name not in _KEPT_IN_32_BITS
     if len(shape) == 3 and parameter.part == "experts":
         yield from _experts(name, shape, op, layer)
     else:
