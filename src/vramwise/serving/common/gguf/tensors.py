@@ -70,8 +70,8 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 
 KEPT_IN_16_BITS = ("per_layer_model_proj", "altup", "laurel")
-"""What the quantizer leaves as the converter made it (llama-quant.cpp tensor_allows_quantization; a log of Gemma 4 E2B in
-Q4_K_M names one tensor in bf16, one of Gemma 3n E4B 108 in f16)."""
+"""What the quantizer leaves as the converter made it (llama-quant.cpp tensor_allows_quantization; a log of Gemma 4 E2B
+in Q4_K_M names one tensor in bf16, one of Gemma 3n E4B 108 in f16)."""
 _KEPT_IN_32_BITS = ("altup_coef",)
 
 
