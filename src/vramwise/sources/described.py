@@ -10,6 +10,7 @@ from vramwise.formats.ranged import shown_in
 from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, weights_among
 from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config
 from vramwise.sources.picks import SubFolder, has_folder, nothing_fits, picked_gguf, usual_gguf
+from vramwise.sources.pooled import with_pooling
 from vramwise.sources.repository import ModelSource, Repository
 from vramwise.sources.repository_files import pytorch_note, with_quantization
 
@@ -68,7 +69,8 @@ def _picked(repository: Repository, model_id: str, pick: str) -> ModelSource:
 def config_in(repository: Repository) -> dict[str, object]:
     """The table in a repository's config.json. Raises SourceError in one line."""
     content = repository.read(CONFIG, LARGEST_CONFIG_BYTES)
-    return with_quantization(parsed_config(content, shown_in(repository, CONFIG)), repository)
+    table = with_quantization(parsed_config(content, shown_in(repository, CONFIG)), repository)
+    return with_pooling(table, repository)
 
 
 def gguf_model(repository: Repository, path: str) -> ModelSource:

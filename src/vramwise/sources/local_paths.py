@@ -11,6 +11,7 @@ from pathlib import Path
 from vramwise.errors import SourceError, clipped
 from vramwise.files import may_look_at, read_at_most, shown_path
 from vramwise.sources.config_file import read_config
+from vramwise.sources.pooled import with_pooling
 from vramwise.sources.repository import Folder, ModelSource, Repository
 
 _GGUF = ".gguf"
@@ -135,7 +136,8 @@ def _read_file(config: str) -> ModelSource:
 
 @lru_cache(maxsize=64)
 def _from_file(config: str, modified_ns: int, size: int) -> ModelSource:
-    table = _with_quantization(read_config(config), Folder(os.path.dirname(config)))
+    files = Folder(os.path.dirname(config))
+    table = with_pooling(_with_quantization(read_config(config), files), files)
     name = Path(os.path.abspath(config))  # not resolve(): files of a cache are links to blobs
     label = name.parent.name if name.name == "config.json" else name.stem
     return ModelSource(label or "config.json", table, config, repository=Folder(os.path.dirname(config)))

@@ -19,12 +19,12 @@ INNER_HEADS_VERSION = (0, 22)
 
 
 def pools(model: Model, settings: ServeSettings) -> bool:
-    """As it is told to (`--runner`, `--convert`, `--task`), else as the class in the config ends.
-
-    That a checkpoint is one of sentence-transformers (its modules.json) pools too, and no config says it.
-    """
+    """As it is told to (`--runner`, `--convert`, `--task`), else as a checkpoint of sentence-transformers does, or as
+    the class in the config ends."""
     if settings.pooling is not None:
         return settings.pooling
+    if model.config.get("sentence_transformers_pooling") is True:
+        return True
     if has_fact("vllm", "generates_as_a_model", model.config.model_type):
         return False
     for name in map(str, model.config.items("architectures") or []):
