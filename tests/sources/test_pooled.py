@@ -34,6 +34,17 @@ def test_modules_with_a_pooling_are_an_embedder(tmp_path: Path) -> None:
     assert weights(embedder, pooling=False) == whole
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("name", ["Qwen3ForSequenceClassification", "Qwen3ForRewardModel", "Qwen3Model"])
+def test_classes_without_a_head(engine: str, name: str) -> None:
+    def weights_of(architecture: str) -> float:
+        model = {**CONFIG, "architectures": [architecture]}
+        scenario = {"model": model, "task": "serve", "gpu": "h100", "serve": {"engine": engine}}
+        return estimate(scenario).quantities["weights"].expected
+
+    assert weights_of(name) == weights_of("Qwen3ForCausalLM") - HEAD
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"type": "sentence_transformers.models.Transformer"}]', "\xff"])
 def test_other_modules_say_nothing(content: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
