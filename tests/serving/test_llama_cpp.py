@@ -402,3 +402,15 @@ def test_experts_that_a_rule_leaves_on_the_host_are_replayed_like_cpu_moe() -> N
     flag = serve("Qwen/Qwen3-30B-A3B", cpu_moe=True, **settings)
     for name in ("compute_buffer", "host_buffer"):
         assert told.quantities[name].expected == flag.quantities[name].expected
+
+
+def test_latent_attention_with_sinks_is_laid_out_like_any_other() -> None:
+    config = {
+        "model_type": "hy_v4", "vocab_size": 31, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 1, "kv_lora_rank": 4, "q_lora_rank": 4, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+        "v_head_dim": 8, "index_n_heads": 1, "index_head_dim": 16, "index_topk": 2, "hc_mult": 3, "n_routed_experts": 4,
+        "n_group": 2, "topk_group": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32, "n_shared_experts": 1,
+    }  # fmt: skip
+    for engine in ("llama.cpp", "transformers"):
+        found = estimate({"model": config, "task": "serve", "gpu": "l4", "serve": {"engine": engine}})
+        assert found.quantities["weights"].expected > 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
-from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.attention import AnyAttention
 from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
@@ -109,7 +109,7 @@ def _cell_bytes(cache: LayerCache, block: Block, plan: Plan) -> int:
 
 def _whole_heads(block: Block, plan: Plan) -> int:
     """Keys and values of every head, as files without the split up-projection need them."""
-    attention = next(block.operations(Attention))
+    attention = next(block.operations(AnyAttention))
     heads = attention.num_heads
     _, k, v = attention.inputs[:3]
     return _row(plan.type_k, heads * k.width) + _row(plan.type_v, heads * v.width)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from vramwise.models import Block, LayerCache, Model
 from vramwise.models.blocks import Operation
-from vramwise.models.operations.attention import AnyAttention, Attention, HeadedAttention
+from vramwise.models.operations.attention import AnyAttention, HeadedAttention
 from vramwise.models.operations.chunk_scan import ChunkScan
 from vramwise.models.operations.delta_rule import GatedDeltaRule
 from vramwise.models.operations.experts import ExpertMlps
@@ -94,7 +94,7 @@ def sizes_of(model: Model) -> Sizes:
             if cache.kind == "recurrent" and mixer is None:
                 mixer = _mixer(model, block, cache)
             if cache.kind == "latent" and latent is None:
-                attention = next(block.operations(Attention))
+                attention = next(block.operations(AnyAttention))
                 key, value = attention.inputs[1].width, attention.inputs[2].width
                 rank = model.config.size("q_lora_rank", default=0, least=0)
                 latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank)

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from vramwise.models import LayerCache, Model
 from vramwise.models.blocks import Block
-from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.attention import AnyAttention
 from vramwise.records import record
 
 FP32_BYTES, ID_BYTES = 4, 8
@@ -75,7 +75,7 @@ def dynamic_cache(model: Model, *, whole_heads: bool = False) -> tuple[CacheShap
 def _elements_per_token(cache: LayerCache, block: Block, whole_heads: bool) -> int:
     if cache.kind != "latent" or not whole_heads:
         return cache.elements_per_token
-    attention = next(block.operations(Attention))
+    attention = next(block.operations(AnyAttention))
     _, k, v = attention.inputs[:3]
     return attention.num_heads * (k.width + v.width)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.lengths import rope_scaling
-from vramwise.models.operations.attention import Attention, Rotary
+from vramwise.models.operations.attention import AnyAttention, Attention, Rotary
 from vramwise.models.operations.simple import Conv1dLinear
 from vramwise.records import record
 
@@ -159,7 +159,7 @@ def _queries_to_gates(parameter: Parameter, block: Block) -> Iterator[GgufTensor
 def _latent(parameter: Parameter, block: Block) -> Iterator[GgufTensor]:
     """The latent's way up in two tensors, for keys (turned over) and for values, as files since April 2025 hold it."""
     rows, rank = parameter.shape
-    attention = next(block.operations(Attention))
+    attention = next(block.operations(AnyAttention))
     heads, values = attention.num_heads, attention.inputs[2].width
     yield GgufTensor("attn_k_b", (heads, rank, rows // heads - values), parameter.layer, True)
     yield GgufTensor("attn_v_b", (heads, values, rank), parameter.layer, True)
