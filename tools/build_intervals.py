@@ -66,6 +66,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vLLM graphs, before 0.11": ("vLLM graphs", "vLLM graphs, before 0.11"),
     "vLLM graphs, since 0.11": ("vLLM graphs", "vLLM graphs, since 0.11"),
     "vLLM graphs, estimate": ("vLLM graphs", "vLLM graphs, estimate"),
+    "vLLM graphs, ROCm": ("vLLM graphs", "vLLM graphs, ROCm"),
     "vLLM KV": ("vLLM KV",),
     "vLLM need": ("vLLM need",),
     "pooled KV": ("pooled KV",),
@@ -74,9 +75,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "llama.cpp buffers, by formula": ("llama.cpp buffers", "llama.cpp buffers, by formula"),
 }
 """Each cell, and the kinds of cells that it belongs to, from the widest to itself."""
-NO_NARROWER = tuple(
-    tuple(cell for cell in TRAINING if cell.startswith(f"{start}, "))
-    for start in dict.fromkeys(cell.rsplit(", ", 1)[0] for cell in TRAINING)
+NO_NARROWER = (
+    *(
+        tuple(cell for cell in TRAINING if cell.startswith(f"{start}, "))
+        for start in dict.fromkeys(cell.rsplit(", ", 1)[0] for cell in TRAINING)
+    ),
+    ("vLLM graphs, since 0.11", "vLLM graphs, ROCm"),
 )
 """Cells in an order in which each knows less than the one before, so that its interval is no narrower."""
 

@@ -55,7 +55,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     budget = _fullest(budgets)
     check_given_cache(budget)
     room = room_of(scenario, gpu)
-    quantities = _quantities(model, budget)
+    quantities = _quantities(model, budget, gpu)
     verdict: Verdict | None = None
     kv_bytes, scarcest = budget.one_request, budget
     if room is not None:
@@ -130,7 +130,7 @@ def _stated(given: ServeSettings, r: Resolved, model: Model) -> ServeSettings:
     return r.settings.replace(engine_version=None) if open_version else r.settings
 
 
-def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
+def _quantities(model: Model, budget: Budget, gpu: Gpu | None) -> dict[str, Quantity]:
     r = budget.resolved
     estimated = {"cuda_graph_estimate": interval(budget.estimated_graphs)} if estimates_graphs(r) else {}
     graphs = {"cuda_graph": printed_graphs(model, r, budget.graphs), **estimated} if budget.graphs.bytes else {}
@@ -141,7 +141,7 @@ def _quantities(model: Model, budget: Budget) -> dict[str, Quantity]:
         "activation_peak": around("activation_peak", peak, f"vLLM activation, {generation}", GIB),
         "non_torch": stretched("non_torch", interval(budget.non_torch), f"vLLM non-torch, {generation}", GIB / 50),
         "cuda_graph": Quantity.exact(0),
-        **{name: stretched(name, one, _graphs_cell(r, name), GIB / 50) for name, one in graphs.items()},
+        **{name: stretched(name, one, _graphs_cell(r, name, gpu), GIB / 50) for name, one in graphs.items()},
     }
 
 
@@ -151,7 +151,10 @@ def _weights_cell(r: Resolved) -> str:
     return f"vLLM weights, {'quantized' if is_quantized else '16 or 32 bit'}"
 
 
-def _graphs_cell(r: Resolved, name: str) -> str:
+def _graphs_cell(r: Resolved, name: str, gpu: Gpu | None) -> str:
+    """HIP's graphs take up to five times what CUDA's do, and on some cards as much."""
+    if gpu is not None and gpu.vendor == "AMD":
+        return "vLLM graphs, ROCm"
     if name == "cuda_graph_estimate":
         return "vLLM graphs, estimate"
     return f"vLLM graphs, {'since 0.11' if r.version >= FULL_GRAPHS_VERSION else 'before 0.11'}"
