@@ -367,17 +367,19 @@ class _Replay:
 
     def _hand(self, script: Script, table: Table, arriving: dict[str, Held]) -> None:
         """Gradients for the blocks below: one goes where each of its names has one already, into which it is added."""
-        went = {id(table[place]) for place, name in script.handed if name not in arriving}
+        bound: set[int] = set()
+        added: dict[int, Held] = {}
         for place, name in script.handed:
             held = table[place]
             if held is None:
                 continue
-            if name not in arriving:
+            if name in arriving:
+                added[id(held)] = held
+            else:
                 held.holders += held in arriving.values()
                 arriving[name] = held
-            elif id(held) not in went:
-                self.memory.drop(held)
-                went.add(id(held))
+                bound.add(id(held))
+        self.memory.drop_all(held for key, held in added.items() if key not in bound)
 
     def _sum_apart(self, script: Script, table: Table) -> None:
         """A gradient that somebody else holds is not added to in place: the sum is a tensor of its own."""
