@@ -128,8 +128,9 @@ def test_free_memory_is_what_this_process_had_before_its_model(monkeypatch):
     from vramwise.scenario import Scenario
     from vramwise.units import GIB
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (10 * GIB, 24 * GIB))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: ((10 + index) * GIB, 24 * GIB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 5 * GIB)
     asked = Scenario.from_dict({"model": "llama-3.1-8b", "task": "train", "gpu": "rtx-4090"})
-    found = trainer._with_free_memory(asked, "cuda:0")
-    assert found.gpu_free_bytes == 15 * GIB + context_bytes(find_gpu("rtx-4090").gpu).expected
+    for device, free in (("cuda", 15), ("cuda:0", 15), ("cuda:2", 17)):
+        found = trainer._with_free_memory(asked, device)
+        assert found.gpu_free_bytes == free * GIB + context_bytes(find_gpu("rtx-4090").gpu).expected

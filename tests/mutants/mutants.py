@@ -219,6 +219,7 @@ class Judge:
         with TemporaryDirectory() as place:
             sources = Path(place) / "src"
             shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
+            (Path(place) / "benchmarks").symlink_to(ROOT / "benchmarks")  # the measured cases, which a clone has
             if mutant is not None:
                 target = sources / mutant.file.relative_to(ROOT / "src")
                 lines = target.read_text("utf-8").splitlines(keepends=True)

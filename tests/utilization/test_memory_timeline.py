@@ -9,6 +9,7 @@ from bisect import bisect_left
 from made_traces import document, two_steps
 
 from vramwise.cli.main import main
+from vramwise.cli.screens.profile_memory import _curve
 from vramwise.utilization.profiler.memory_timeline import MOST_BINS, PENDING_EVENTS, MemoryFold
 
 
@@ -51,6 +52,13 @@ def memory(time: float, change: int, **totals: int) -> dict:
     said = {"Device Type": 1, "Device Id": 0, "Addr": 1, "Bytes": change, **totals}
     return {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 9, "tid": 9,
             "ts": time, "args": said}  # fmt: skip
+
+
+def test_the_curve_has_as_much_room_for_each_moment():
+    timeline = {"at_us": [0, 10, 20, 30], "bin_us": 10, "allocated_high_bytes": [80, 40, 20, 0],
+                "allocated_last_bytes": [80, 40, 20, 0]}  # fmt: skip
+    assert _curve({"timeline": timeline}, 4) == "█▄▂ "
+    assert _curve({"timeline": timeline}, 8) == "██▄▄▂▂  "
 
 
 def test_screen_json_and_picture(tmp_path, capsys):
