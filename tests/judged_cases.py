@@ -19,7 +19,7 @@ from vramwise.accuracy.comparison import Comparison, Estimate, Failure, OomCompa
 from vramwise.files import written
 
 LINES = Path(__file__).parent / "accuracy" / "judged.jsonl"
-EVERY = 12
+EVERY = 6
 OUT_OF_DATE = "python tests/test_readme.py"
 Line = dict[str, Any]
 

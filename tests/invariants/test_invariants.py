@@ -1,6 +1,6 @@
 """Random whole scenarios: an answer that holds together however it is asked for, or one clear line.
 
-The normal run draws the same fifty scenarios every time, `--hypothesis-profile thorough` five thousand new ones.
+The normal run draws the same hundred scenarios every time, `--hypothesis-profile thorough` five thousand new ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from whole_scenarios import JOBS, SHARE
 
 THOROUGH = settings.get_current_profile_name() == "thorough"
-HUNDREDS = 50 if THOROUGH else 0.5
+HUNDREDS = 50 if THOROUGH else 1
 
 
 @pytest.mark.parametrize("job", JOBS)
