@@ -88,6 +88,14 @@ def test_vllm_leaves_what_must_stay_free():
     assert serving(reserve_bytes="10%", gpu_memory_utilization=0.85).verdict.fits
 
 
+def test_longer_requests_need_no_less_of_what_vllm_may_use():
+    needs = [
+        serving(reserve_bytes="50%", max_model_len=n).quantities["total_needed"] for n in (4096, 131_072, 1_000_000)
+    ]
+    assert [need.low for need in needs] == sorted(need.low for need in needs)
+    assert [need.expected for need in needs] == sorted(need.expected for need in needs)
+
+
 def test_sglang_takes_its_share_of_what_is_free():
     alone, beside = serving("sglang"), serving("sglang", gpu_free_bytes=60 * GIB)
     assert beside.verdict.fits

@@ -145,6 +145,20 @@ def test_advice_that_once_did_not_work(model: str, card: str | int, serve: dict[
         pytest.skip(str(refused))
 
 
+def test_unequal_cards_are_shared_out_whole() -> None:
+    """Two ranks do not divide three cards."""
+    table = {"engine": "vllm", "gguf_quant": "F16", "quantization": "gguf"}
+    scenario = {"model": "meta-llama/Llama-Guard-3-8B", "task": "serve", "serve": table,
+                "gpus": ["l40s", "h100-sxm-80gb", "rtx-4090"]}  # fmt: skip
+    verdict = estimate(scenario).verdict
+    assert verdict is not None
+    assert not any("tensor_parallel_size" in reason for reason in verdict.reasons)
+    (shorter,) = (reason for reason in verdict.reasons if reason.startswith("set max_model_len to "))
+    fitting = estimate({**scenario, "serve": {**table, **changes_of(shorter)}}).verdict
+    assert fitting is not None
+    assert fitting.fits
+
+
 def test_advice_leaves_free_what_must_stay_free() -> None:
     """TensorRT-LLM's pool fills its share of the card however few weights are on it."""
     scenario = {"model": "Qwen/Qwen1.5-MoE-A2.7B-Chat-GPTQ-Int4", "task": "serve", "reserve_bytes": 16 * GIB,

@@ -127,7 +127,7 @@ def _text(key: str, value: object) -> str:
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
     """The least power of two of tensor-parallel ranks, beyond a node with stages, with the GPUs that it takes.
 
-    No further ones of unequal GPUs.
+    No further ones of unequal GPUs, which copies of the model share out whole.
     """
     settings = trials.resolved.settings
     for layout in _layouts(settings):
@@ -136,6 +136,8 @@ def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:
             used = gpus_used(settings.replace(**change))
             if trials.scenario.gpus and used > trials.scenario.num_gpus:
                 return
+            if trials.scenario.gpus and trials.scenario.num_gpus % used:
+                continue
             if trials.fit(change):
                 yield used, change
                 return

@@ -36,9 +36,12 @@ def needed_of(budget: Budget, room: Room) -> Quantity:
     least = least_card(budget, total, room.held_bytes)
     if room.usable_bytes == total:
         return least
-    if least.expected > total:  # as much as the whole card lacks
-        return Quantity.exact(room.usable_bytes + least.expected - total)
-    return _taken(budget, room)
+    taken = _taken(budget, room)
+    if least.expected <= total:
+        return taken
+    lacks = least.expected - total  # of the whole card, beside what it takes anyway
+    ends = (max(room.usable_bytes, end) + lacks for end in (taken.low, taken.expected, taken.high))
+    return Quantity(*ends)
 
 
 def _taken(budget: Budget, room: Room) -> Quantity:
