@@ -291,3 +291,13 @@ def test_sglang_takes_requests_as_long_as_its_tokens_allow() -> None:
     assert result.verdict.fits
     assert result.quantities["max_seq"].expected == 1000
     assert estimate(dict(result.scenario)).quantities == result.quantities
+
+
+def test_a_length_that_sglang_cuts_is_cut_again_when_it_is_asked_again() -> None:
+    table = {"engine": "sglang", "max_total_tokens": 4096, "max_model_len": 32768}
+    found = estimate({"model": "01-ai/Yi-34B", "task": "serve", "gpu": "a100-sxm-80gb", "serve": table})
+    assert found.scenario["serve"]["max_model_len"] == 32768
+    again = estimate(found.scenario)
+    assert {n: q.to_dict() for n, q in again.quantities.items()} == {
+        n: q.to_dict() for n, q in found.quantities.items()
+    }

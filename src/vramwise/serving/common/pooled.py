@@ -112,7 +112,8 @@ def pooled_result(
     quantities["nvidia_smi"] = interval(phases[-1].components)
     quantities["total_needed"] = budget.needed
     ranks = _ranks(budget, held, stages, phases[-1].bytes) if len(stages) > 1 else None
-    table = resolved(scenario, "serve", r.settings.replace(max_model_len=None) if budget.length_follows else r.settings)
+    stated = r.settings.replace(max_model_len=scenario.serve.max_model_len) if budget.length_follows else r.settings
+    table = resolved(scenario, "serve", stated)
     return assemble(table, model, source, quantities, phases, capacity, verdict, notes, ranks)
 
 
