@@ -13,11 +13,10 @@ from vramwise.points import hypotenuse
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.components import CERTAIN, Component
+from vramwise.training.components import CERTAIN
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
-from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
@@ -72,14 +71,9 @@ def nccl_of_groups(groups: int, gpu: Gpu | None) -> Node:
     return Node("NCCL", size, "calibrated", low, high, formula=formula, source=source)
 
 
-def certain_bytes(moments: Sequence[Moment], workspace: Node, train: ResolvedTrain) -> int:
-    """The most that is held at a moment for what is exact, beside the least that the library's workspace takes.
-
-    Gradients that go as they come are not: how many are there at once hangs on the moment that is looked at.
-    """
-    released = {Component.GRADIENTS} if gradient_life(train).released else set()
-    parts = [part for part in CERTAIN if part not in released]
-    return max(sum(map(moment.of, parts)) for moment in moments) + int(workspace.low)
+def certain_bytes(moments: Sequence[Moment], workspace: Node) -> int:
+    """The most that is held at a moment for what is exact, beside the least that the library's workspace takes."""
+    return max(sum(map(moment.of, CERTAIN)) for moment in moments) + int(workspace.low)
 
 
 def allocated_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:
