@@ -53,8 +53,9 @@ class _Cutter:
         for value in self.block.inputs.values():
             self._keep(value, value.width, cut=False)
         ops: list[Operation] = []
+        joints = shared_heads(self.block, self.t)
         for op in self.block.ops:
-            joint = next((one for one in shared_heads(self.block, self.t) if op in one.products), None)
+            joint = next((one for one in joints if op in one.products), None)
             if joint is None:
                 ops.append(self._op(op))
             elif op is joint.products[0]:

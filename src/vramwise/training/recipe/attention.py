@@ -25,9 +25,9 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.resolved import ResolvedTrain
 
 BOOLEAN_SINCE = (4, 53)  # transformers masking_utils.py sdpa_mask
+_TAKES_GROUPS = (2, 5)  # torch, whose SDPA has `enable_gqa` since
 # trl trainer/sft_trainer.py: packing flattens a batch into one row, in 0.19 and later; its positions tell samples
 # apart, without flash attention only since 0.23 (before, `return_position_ids` was for flash attention alone).
-_TAKES_GROUPS = (2, 5)  # torch, whose SDPA has `enable_gqa` since
 _TRL_FLATTENS_SINCE, _TRL_POSITIONS_SINCE = (0, 19), (0, 23)
 
 
@@ -106,7 +106,7 @@ def with_masks(execution: Execution, train: ResolvedTrain, model: Model) -> Exec
 
 def _around_sdpa(execution: Execution, train: ResolvedTrain, model: Model) -> Execution:
     """With what the classes of this version of transformers do before they call SDPA."""
-    version = version_of_classes(train) if torch_version(train) >= _TAKES_GROUPS else ()
+    version = version_of_classes(train) if torch_version(train) >= _TAKES_GROUPS else ()  # as before any version
     return replace(
         execution, always_masked=_holds_for_classes("always_masked", train, model),
         sdpa_repeats_heads=_holds_for_classes("sdpa_repeats_heads", train, model, version),
