@@ -112,3 +112,23 @@ def test_of_shared_memory_the_hosts_part_has_to_fit_too() -> None:
     assert not small.verdict.fits
     assert large.verdict is not None
     assert large.verdict.fits
+
+
+def test_a_split_that_was_dealt_out_is_the_draft_models_too() -> None:
+    """tools/server: the draft's parameters are copied from the model's after --fit has written its split into them."""
+    table = {"model": "Qwen/Qwen3-32B", "task": "serve", "gpus": ["b200", "a100-sxm-80gb", "rtx-3060-12gb"]}
+    draft = {"model": "qwen2.5-0.5b", "gguf_quant": "Q8_0"}
+    serving = {"engine": "ollama", "n_parallel": 4, "n_cpu_moe": 5, "speculative": draft, "flash_attn": False}
+    found = estimate({**table, "serve": serving})
+    again = estimate(found.scenario)
+    assert found.scenario["serve"]["tensor_split"]
+    assert again.ranks == found.ranks
+    assert again.quantities == found.quantities
+
+
+def test_where_nothing_fits_beside_the_margin_the_plan_stays_as_it_was() -> None:
+    """--fit that finds nothing changes nothing: two cards of its whole margin still work on several batches at once."""
+    table = {"model": "HuggingFaceTB/SmolLM2-135M", "task": "serve", "gpu": "l40s", "num_gpus": 2,
+             "gpu_total_bytes": GIB, "reserve_bytes": 0}  # fmt: skip
+    found = estimate({**table, "serve": {"engine": "ollama", "n_ctx": 256}})
+    assert estimate(found.scenario).quantities == found.quantities

@@ -170,3 +170,24 @@ def test_a_low_end_is_that_of_the_stage_that_surely_needs_most() -> None:
         estimate({**table, "train": {**train, "micro_batch_size": n}}).quantities["total_needed"].low for n in (1, 2)
     ]
     assert lows[0] <= lows[1]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "train"),
+    [
+        ("Qwen/Qwen3.5-4B-Base", {"gpu": "a100-sxm-80gb", "num_gpus": 2}, {"packing": True}),
+        ("deepseek-ai/DeepSeek-V2.5-1210", {"gpus": ["t4", "rtx-3060-12gb"]}, {"zero_stage": 2, "loss": "chunked"}),
+    ],
+)
+def test_of_gradients_that_go_as_they_come_the_largest_is_certain(
+    model: str, gpu: dict[str, Any], train: dict[str, Any]
+) -> None:
+    """The operation that needs most is another one at twice the micro-batch, and other gradients are there at it."""
+    table = {"model": model, "task": "train", **gpu}
+    asked = [estimate({**table, "train": {"gradient_release": True, **train, "micro_batch_size": n}}) for n in (1, 2)]
+    assert asked[0].quantities["total_needed"].low <= asked[1].quantities["total_needed"].low
+    for result in asked:
+        peak = next(phase for phase in result.phases if phase.name == result.peak_phase)
+        assert result.quantities["peak_allocated"].low >= sum(
+            part.low for part in peak.components.children if part.name in ("weights", "gradients", "optimizer states")
+        )

@@ -171,7 +171,9 @@ def _phases(
     if kept := end.of(Component.ACTIVATIONS):
         shared[Component.ACTIVATIONS] = activations_node(job.runs(rank), kept, job.step_axes, kind)
     return tuple(
-        phase(moment, shared, kind, axes, (() if moment.name in BEFORE_STEPS else (workspace,)) + outside)
+        phase(
+            moment, shared, states.least(), kind, axes, (() if moment.name in BEFORE_STEPS else (workspace,)) + outside
+        )
         for moment in moments
     )
 
@@ -190,7 +192,7 @@ def first_quantities(job: Job, fullest: Fullest) -> Counted:
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     bare, kinds = counters.plus(tensors, workspace), kinds_of_estimate(job, rank)
-    certain = max(counters.certain_bytes(of_rank, workspace) for _, of_rank in fullest.of_each)
+    certain = max(counters.certain_bytes(of, job.states(r).least(), workspace) for r, of in fullest.of_each)
     allocated = counters.allocated_with_errors("peak_allocated", bare, kinds.allocated, certain)
     exchanged = buffers(job.model, job.structure, rank)
     by_ratio = reserved.reserved(bare, moments, job.train, rank, job.states(rank), exchanged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily
@@ -13,7 +13,7 @@ from vramwise.points import hypotenuse
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.site import learned
 from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.components import CERTAIN
+from vramwise.training.components import CERTAIN, Component
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
@@ -71,9 +71,13 @@ def nccl_of_groups(groups: int, gpu: Gpu | None) -> Node:
     return Node("NCCL", size, "calibrated", low, high, formula=formula, source=source)
 
 
-def certain_bytes(moments: Sequence[Moment], workspace: Node) -> int:
-    """The most that is held at a moment for what is exact, beside the least that the library's workspace takes."""
-    return max(sum(map(moment.of, CERTAIN)) for moment in moments) + int(workspace.low)
+def certain_bytes(moments: Sequence[Moment], least: Mapping[Component, int], workspace: Node) -> int:
+    """The most that is held at a moment for what is exact, beside the least that the library's workspace takes.
+
+    `least`: what is certain of components of which a moment holds more or less as its sizes have it.
+    """
+    always = [component for component in CERTAIN if component not in least]
+    return max(sum(map(moment.of, always)) for moment in moments) + sum(least.values()) + int(workspace.low)
 
 
 def allocated_with_errors(name: str, quantity: Quantity, kind: str, certain: int) -> Quantity:

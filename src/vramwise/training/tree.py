@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.result import Node, Phase
@@ -17,16 +18,23 @@ _TORCH = "rules of torch 2.13 autograd and transformers 5.23; held against trace
 
 
 def phase(
-    moment: Moment, nodes: Mapping[Component, Node], kind: str, axes: Axes, extra: tuple[Node, ...]
-) -> Phase:  # fmt: skip
-    """A moment's tree. `nodes` are terms that several moments share; `extra` stands outside torch's tensors."""
+    moment: Moment,
+    nodes: Mapping[Component, Node],
+    least: Mapping[Component, int],
+    kind: str,
+    axes: Axes,
+    extra: tuple[Node, ...],
+) -> Phase:
+    """A moment's tree. `nodes` are terms that several moments share; `least`: the low ends of those of which another
+    operation of the moment holds less; `extra` stands outside torch's tensors."""
     children = []
     for component, size in moment.parts.items():
         shared = nodes.get(component)
         if shared is not None and shared.bytes == size:
             children.append(shared)
         else:
-            children.append(_term(component, size, moment, kind, axes))
+            term = _term(component, size, moment, kind, axes)
+            children.append(replace(term, low=min(size, least[component])) if component in least else term)
     return Phase(moment.name, Node.group(moment.name, (*children, *extra)))
 
 

@@ -80,13 +80,13 @@ def _with_the_rest_on_the_host(
         return plan, ()
     needed, whole = worst(needs), plan.num_layers + 1
     most = whole - 1 if plan.pipelined else whole  # batches are pipelined only where every layer is on a GPU
-    plan = replace(plan, pipelined=False)
-    experts = 0 if runs_itself(given) else fewest_host_experts(model, plan, room, needed)
+    alone = replace(plan, pipelined=False)
+    experts = 0 if runs_itself(given) else fewest_host_experts(model, alone, room, needed)
     if experts:
         said = f"all {whole} layers on the GPU, the experts of {experts} of them on the host"
-        return _said(model, with_host_experts(plan, experts), said)
-    layers = min(most_layers(plan, room, needed), most)
-    chosen = with_layers(plan, layers)
+        return _said(model, with_host_experts(alone, experts), said)
+    layers = min(most_layers(alone, room, needed), most)
+    chosen = with_layers(alone, layers)
     if not layers and needed(chosen) > room:
         return plan, ()
     return _said(model, chosen, f"{layers} of {whole} layers on the GPU, the rest on the host")

@@ -2,8 +2,9 @@
 layers, and a multimodal projector.
 
 Sources: ggml-org/llama.cpp common/speculative.cpp common_base_params_to_speculative (a draft takes the context, slots,
-batch and devices of the model; its cache is f16 and its layers all go to the GPU unless told otherwise) and
-tools/mtmd/clip.cpp (the projector's tensors lie on the first device; its buffer is reserved for one warm-up image).
+batch, devices and split of the model, also one that --fit dealt out; its cache is f16 and its layers all go to the GPU
+unless told otherwise) and tools/mtmd/clip.cpp (the projector's tensors lie on the first device; its buffer is reserved
+for one warm-up image).
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def _draft(scenario: Scenario, plan: Plan, gpu: Gpu | None) -> Iterator[Extra]:
         raise ScenarioError("serve.speculative.model", f"{found.id} has no layers: expected a language model")
     settings = scenario.serve.replace(
         n_ctx=plan.n_ctx, n_batch=plan.n_batch, n_ubatch=plan.n_ubatch, n_parallel=plan.slots, kv_unified=plan.unified,
+        tensor_split=plan.settings.tensor_split,
         gguf_quant=told.get("gguf_quant"), n_gpu_layers=told.get("n_gpu_layers"),
         cache_type_k=told.get("cache_type_k"), cache_type_v=told.get("cache_type_v"),
         n_cpu_moe=None, cpu_moe=None, override_tensor=(), speculative=None, mmproj=None, imatrix=None,
@@ -93,8 +95,9 @@ def _prediction(scenario: Scenario, model: Model, plan: Plan, gpu: Gpu | None) -
     if "mtp" not in str(told.get("method")) or told.get("model") or plan.is_ik:
         return
     settings = scenario.serve.replace(
-        cache_type_k=told.get("cache_type_k"), cache_type_v=told.get("cache_type_v"), speculative=None, mmproj=None
-    )
+        cache_type_k=told.get("cache_type_k"), cache_type_v=told.get("cache_type_v"), speculative=None, mmproj=None,
+        tensor_split=plan.settings.tensor_split,
+    )  # fmt: skip
     own = resolve_plan(scenario.replace(serve=settings), model)
     if own.file_type == "custom":  # whose sizes only the file tells, and which nothing here hangs on
         own = replace(own, file_type=DEFAULT_QUANT)
