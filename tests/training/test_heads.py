@@ -51,6 +51,18 @@ def test_an_encoder_without_its_head_is_what_auto_model_builds(kind: str) -> Non
     assert not [run for run in asked.shape(asked.ranks[0]).at({"batch": 2, "sequence": 32}) if run.name == "loss"]
 
 
+def test_a_model_without_its_head_has_no_loss_of_its_own_either() -> None:
+    """Granite Speech's class computes another loss than its text model's."""
+    text = {**SIZES, "model_type": "granite", "num_hidden_layers": 1}
+    encoder = {"model_type": "granite_speech_plus_encoder", "input_dim": 2, "num_layers": 1, "hidden_dim": 32,
+               "feedforward_mult": 2, "num_heads": 2, "output_dim": 6, "context_size": 4}  # fmt: skip
+    config = {"model_type": "granite_speech_plus", "text_config": text, "encoder_config": encoder}
+    asked = job({"model": config, "task": "train", "train": {
+        "framework": "transformers", "head": "none", "micro_batch_size": 2, "sequence_length": 32,
+    }})  # fmt: skip
+    assert not [run for run in asked.shape(asked.ranks[0]).at({"batch": 2, "sequence": 32}) if run.name == "loss"]
+
+
 def test_a_classifier_without_a_pooler_below_it_is_refused_in_one_line() -> None:
     model = describe({"model_type": "modernbert", "vocab_size": 200}, "modernbert")
     with pytest.raises(UnsupportedModelError, match="a classifier on modernbert is not described"):

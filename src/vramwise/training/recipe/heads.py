@@ -41,7 +41,7 @@ def _decoder(model: Model, labels: int) -> Model:
         raise ScenarioError("train.head", f"the output layer of {model.id or model.family} cannot be exchanged")
     if not labels:
         block = replace(last, ops=before, outputs={"hidden": score.inputs[0]})
-        return replace(model, blocks=(*layers, block), head="none")
+        return replace(model, blocks=(*layers, block), head="none", loss="")
     weight = Parameter("score.weight", (labels, score.inputs[0].width), "head", is_linear=True)
     logits = Value(score.outputs[0].id, labels)
     op = replace(score, module="score", outputs=(logits,), parameters=(weight,))
