@@ -12,7 +12,6 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.mixers import CausalConv1d, causal_conv1d
 from vramwise.models.overrides import Kernels, Override
-from vramwise.records import replace
 
 ACTIVATIONS = frozenset({None, "silu", "swish"})
 
@@ -23,9 +22,8 @@ def convolution(run: Lowering, op: CausalConv1d, x: Tensor) -> Tensor:
     tape, weights = run.tape, run.parameters_of(op)
     x = x if 1 in (x.strides[1], x.strides[2]) else tape.contiguous(x)
     out = tape.like(x, requires_grad=any(t.requires_grad for t in (x, *weights)), op="causal_conv1d")
-    tape.record("causal_conv1d", [x, *weights], [out], [(x, "input")])
     sums = sum(t.numel * ITEM_BYTES["fp32"] for t in weights if t.dtype != "fp32")
-    tape.nodes[-1] = replace(tape.nodes[-1], backward_workspace_bytes=sums)
+    tape.record("causal_conv1d", [x, *weights], [out], [(x, "input")], backward_workspace_bytes=sums)
     return out
 
 

@@ -29,7 +29,6 @@ from vramwise.models.operations.delta_rule import (
     repeated,
 )
 from vramwise.models.overrides import Kernels, Override
-from vramwise.records import replace
 
 RULE = "the gated delta rule"
 NORM = "its gated norm"
@@ -113,13 +112,11 @@ def _kernel(
     out = tape.new(v.shape, q.dtype, requires_grad=grad, op="chunked_delta_rule")
     flops, backward_flops = _flops(q, v)
     kept = [(x, "operand") for x in (*own, *given)]
-    tape.record("chunked_delta_rule", inputs, [out, *own], kept, flops=flops, backward_flops=backward_flops)
     passing = sum((x.nbytes for x, was in zip((q, k), copied, strict=False) if was and normalizes), start=0)
-    tape.nodes[-1] = replace(
-        tape.nodes[-1],
-        workspace_bytes=passing + forward,
-        backward_workspace_bytes=backward - sum(x.nbytes for x in inputs),
-    )
+    tape.record(
+        "chunked_delta_rule", inputs, [out, *own], kept, flops=flops, backward_flops=backward_flops,
+        workspace_bytes=passing + forward, backward_workspace_bytes=backward - sum(x.nbytes for x in inputs),
+    )  # fmt: skip
     return out
 
 
@@ -170,10 +167,10 @@ def gated_norm(run: Lowering, op: GatedHeadNorm, x: Tensor, gate: Tensor) -> Ten
     out = tape.new(rows.shape, rows.dtype, requires_grad=grad, op="fused_gated_rms_norm")
     rstd = tape.new(rows.shape[:1], "fp32", op="rstd")
     kept = [(rows, "input"), (gates, "gate"), (rstd, "rstd")]
-    tape.record("fused_gated_rms_norm", [rows, gates, weight], [out, rstd], kept)
     summed = 0 if weight.dtype == "fp32" else width * ITEM_BYTES["fp32"]
     partial = MULTIPROCESSORS * width * ITEM_BYTES["fp32"] + summed
-    tape.nodes[-1] = replace(tape.nodes[-1], backward_workspace_bytes=partial)
+    inputs = [rows, gates, weight]
+    tape.record("fused_gated_rms_norm", inputs, [out, rstd], kept, backward_workspace_bytes=partial)
     return tape.reshape(out, *x.shape[:2], -1)
 
 

@@ -123,8 +123,7 @@ class Experts(Losses):
         low = self.to(x, weight.dtype)
         out = self.new((*x.shape[:-1], width), low.dtype, requires_grad=x.requires_grad, op="mm")
         flops = 2 * product(out.shape) * x.shape[-1]
-        self.record("mm", [low, weight], [out], flops=flops, backward_flops=flops)
-        self.nodes[-1] = replace(self.nodes[-1], workspace_bytes=workspace)
+        self.record("mm", [low, weight], [out], flops=flops, backward_flops=flops, workspace_bytes=workspace)
         return self.to(out, x.dtype)
 
     def index_add_(self, x: Tensor, index: Tensor, like: Tensor) -> Tensor:

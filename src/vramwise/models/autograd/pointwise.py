@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from vramwise.models.autograd.layout import Layout
 from vramwise.models.autograd.primitives import primitive
@@ -149,9 +148,8 @@ class Pointwise(Layout):
         if not widens:
             x = self.to(x, dtype) if dtype else self.autocast_high(op, x)
         out = self.like(x, dtype="fp32" if widens else x.dtype, requires_grad=x.requires_grad, op=op)
-        self.record(op, [x], [out], [(out, "result")])
-        if op == "_softmax" and self.device == "cuda" and x.requires_grad:
-            self.nodes[-1] = replace(self.nodes[-1], backward_workspace_bytes=out.nbytes)
+        made = out.nbytes if op == "_softmax" and self.device == "cuda" and x.requires_grad else None
+        self.record(op, [x], [out], [(out, "result")], backward_workspace_bytes=made)
         return out
 
     def dropout(self, x: Tensor, p: float) -> Tensor:

@@ -69,8 +69,12 @@ class Recorder:
         *,
         flops: Dim = 0,
         backward_flops: Dim = 0,
+        workspace_bytes: Dim = 0,
+        backward_workspace_bytes: Dim | None = None,
     ) -> None:
         """Record a node; what it saves joins the set of saved storages if a gradient flows through it.
+
+        Workspaces are what the operation takes beside what it makes (`Node`).
 
         Raises `UndescribedOperationError` for an operation, or for something it saves, that its table does not have.
         """
@@ -87,6 +91,7 @@ class Recorder:
         self.nodes.append(
             Node(
                 op, self.module, read, made, kept, flops, backward_flops, in_norm=self.in_norm,
+                workspace_bytes=workspace_bytes, backward_workspace_bytes=backward_workspace_bytes,
                 saves_parameters=len(kept) < len(saves),
             )
         )  # fmt: skip
