@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from vramwise.errors import SourceError, clipped
+
 _ABOVE = 5
 _places: ContextVar[tuple[Path, ...]] = ContextVar("_places", default=())
 
@@ -33,3 +35,12 @@ def found_beside(path: str) -> str:
             if one.is_file():
                 return str(one)
     return path
+
+
+def file_table(path: str) -> dict[str, object]:
+    """A configuration file's table; a file without an ending is JSON or YAML. Raises SourceError."""
+    from vramwise.scenario import read_table_file
+
+    if path.startswith(("http://", "https://")):
+        raise SourceError(f"{clipped(path)}: give a file of this machine instead of an address")
+    return read_table_file(found_beside(path), any_name=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import UsageError
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.adapters import targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import file_table, launcher_of
+from vramwise.interop.launch.launchers import launcher_of
 from vramwise.interop.launch.nested import read_nested
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.rl import Beside

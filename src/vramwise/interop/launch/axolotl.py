@@ -12,9 +12,10 @@ from collections.abc import Mapping
 
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import Launcher, accelerated, file_table, launcher_of, torchrun_gpus
+from vramwise.interop.launch.launchers import Launcher, accelerated, launcher_of, torchrun_gpus
 from vramwise.interop.launch.model_parts import full_but
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, is_no, read_fsdp, sharding_of

@@ -18,6 +18,7 @@ from vramwise.engines import ENGINES, engine_named, engines, module_of
 from vramwise.errors import UsageError, clipped
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.flags import Words, cut, flags_of
 from vramwise.interop.launch.undescribed import nearest_to
 from vramwise.interop.launch.values import Meaning
@@ -333,8 +334,6 @@ def words_for(engine: str, start: Start, variable: Callable[[str, str], list[str
 
 
 def _words_of_file(engine: str, file: str, *, names_model: bool, negates: bool) -> list[str]:
-    from vramwise.interop.launch.launchers import file_table
-
     found: list[str] = []
     for key, value in file_table(file).items():
         name = str(key).replace("_", "-")

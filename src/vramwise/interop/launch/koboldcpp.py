@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.flags import Words, cut, flags_of
 from vramwise.interop.launch.values import whole
@@ -96,8 +97,6 @@ def _words_of(start: Start) -> Words:
 
 
 def _words_of_settings(path: str) -> list[str]:
-    from vramwise.interop.launch.launchers import file_table
-
     words: list[str] = []
     table = file_table(path)
     for key, value in table.items():

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from vramwise.errors import SourceError, clipped
-from vramwise.interop.beside import found_beside
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
 
@@ -100,15 +99,6 @@ def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
     gpus = options.number("num_processes") or _listed_gpus(options.first("gpu_ids") or "") or _visible(environment)
     nodes = options.number("num_machines") or 1
     return Launcher(gpus, gpus // nodes if gpus and nodes > 1 else None, options)
-
-
-def file_table(path: str) -> dict[str, object]:
-    """A configuration file's table; a file without an ending is JSON or YAML. Raises SourceError."""
-    from vramwise.scenario import read_table_file
-
-    if path.startswith(("http://", "https://")):
-        raise SourceError(f"{clipped(path)}: give a file of this machine instead of an address")
-    return read_table_file(found_beside(path), any_name=True)
 
 
 def torchrun_gpus(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int, int]:

@@ -7,8 +7,9 @@ with bitsandbytes' PagedAdamW), finetune/full.py (FSDP 1 and checkpointed blocks
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import Launcher, file_table
+from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.values import fraction, whole_in

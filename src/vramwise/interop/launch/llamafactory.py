@@ -7,10 +7,11 @@ launcher.py (as many processes as GPUs, or NPROC_PER_NODE).
 from __future__ import annotations
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch import llamafactory_v1
 from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.launchers import by_environment, launcher_of
 from vramwise.interop.launch.llamafactory_inference import other_than_training, untrained_note
 from vramwise.interop.launch.model_facts import known_config, last_layers
 from vramwise.interop.launch.model_parts import full_but, language_targets, of_language

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import by_environment, file_table
+from vramwise.interop.launch.launchers import by_environment
 from vramwise.interop.launch.model_facts import config_of, last_layers
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.sharding import Sharding, sharding_of

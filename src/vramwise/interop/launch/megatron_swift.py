@@ -26,7 +26,7 @@ from vramwise.interop.launch.megatron import (
 from vramwise.interop.launch.model_facts import config_of, loaded_dtype, text_config
 from vramwise.interop.launch.model_parts import described, is_multimodal, linear_targets, trained_parts
 from vramwise.interop.launch.options import Options
-from vramwise.interop.launch.swift import completions_and_models, options_of
+from vramwise.interop.launch.swift_settings import completions_and_models, options_of
 from vramwise.interop.launch.values import fraction, switch, whole, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 

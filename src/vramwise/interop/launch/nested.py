@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from vramwise.errors import clipped
-from vramwise.interop.launch.launchers import file_table
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.options import Options, flattened
 
 _REFERENCE = re.compile(r"\$\{([^${}]{1,300})\}")

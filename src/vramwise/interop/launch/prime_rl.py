@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from vramwise.errors import UsageError, clipped
 from vramwise.frameworks.attention import kinds_within, types_without
 from vramwise.frameworks.versions import described
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Launch, Start, launched, one_model, read_command
-from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, file_table, torchrun_gpus
+from vramwise.interop.launch.launchers import GPUS_UNSAID, Launcher, torchrun_gpus
 from vramwise.interop.launch.model_facts import config_of, text_config
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.interop.launch.prime_rl_parts import part_of, server_words

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vramwise.errors import UsageError, clipped
+from vramwise.interop.beside import file_table
 from vramwise.interop.deepspeed import deepspeed_table, read_deepspeed
-from vramwise.interop.launch.launchers import Launcher, file_table
+from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.values import switch
 

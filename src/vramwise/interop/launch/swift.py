@@ -1,26 +1,25 @@
 """`swift sft|pt|rlhf …`: ms-swift's flags or its configuration file, with its own defaults.
 
-Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, rlhf_trainers/*.py (beta of each kind), config/*.json (what
-`--deepspeed zero2` and its like mean), pipelines/train/tuner.py (float16 weights that train become fp32).
+Read in ms-swift 4.6: arguments/*.py, trainers/arguments.py, config/*.json (what `--deepspeed zero2` and its like mean),
+pipelines/train/tuner.py (float16 weights that train become fp32).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.deepspeed_files import shipped_deepspeed_file
 from vramwise.interop.launch.adapters import beside_adapters, targets_of
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import by_environment, file_table, launcher_of
+from vramwise.interop.launch.launchers import by_environment, launcher_of
 from vramwise.interop.launch.model_facts import loaded_dtype
 from vramwise.interop.launch.model_parts import full_but, language_targets
 from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, read_fsdp, sharding_of, take_deepspeed
+from vramwise.interop.launch.swift_settings import completions_and_models, options_of
 from vramwise.interop.launch.trainer_settings import set_precision, trainer_settings
-from vramwise.interop.launch.trl import OF_ITS_OWN
 from vramwise.interop.launch.values import fraction, whole_in
 from vramwise.scenario.names import DTYPE_SPELLINGS
 
@@ -29,9 +28,6 @@ PROGRAMS = ("swift-infer", "swift", "trainer")
 _BATCH = 16
 """Sequences of a step that gradient accumulation fills up to, where it is not given."""
 
-_PAIRS = ("dpo", "orpo", "simpo", "cpo", "rm")
-_WITH_REFERENCE = ("dpo", "kto", "ppo")
-_COMPLETION, _SHARE = 512, "0.9"
 _TUNERS = ("lora", "full", "longlora")
 _OF_MEGATRON = frozenset({
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size", "micro_batch_size",
@@ -49,7 +45,7 @@ def read(start: Start) -> Launch:
         return swift_inference.read(replace(start, program=answers), options_of(start, PROGRAMS, "ms-swift"))
     options = options_of(start, ("swift", "trainer"), "ms-swift")
     if _is_megatrons(options, start):
-        from vramwise.interop.launch import megatron_swift  # which reads with what stands here
+        from vramwise.interop.launch import megatron_swift
 
         return megatron_swift.read(start)
     launcher = launcher_of(start) if start.is_script else by_environment(start)
@@ -76,19 +72,6 @@ def read(start: Start) -> Launch:
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
     return launched("ms-swift", scenario, told, options)
-
-
-def options_of(start: Start, programs: tuple[str, ...], title: str) -> Options:
-    """What a command line of ms-swift and the configuration files that it names say. Raises UsageError, SourceError."""
-    options = Options(programs, title)
-    options.read_words(start.words if start.is_script else start.words[1:])
-    for file in [word for word in options.loose if word.endswith((".yaml", ".yml", ".json"))]:
-        options.loose.remove(file)
-        options.read_table(file_table(file))
-    named = options.first("config")
-    if named:
-        options.read_table(file_table(named))
-    return options
 
 
 def _is_megatrons(options: Options, start: Start) -> bool:
@@ -143,57 +126,6 @@ def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]
         if (options.first("quant_method") or "bnb") != "bnb":
             notes.append(f"--quant_method {options.first('quant_method')} is taken as bitsandbytes")
     return found, notes
-
-
-def completions_and_models(
-    program: str, options: Options, train: dict[str, Any]
-) -> tuple[dict[str, object], list[str]]:
-    """What `rlhf` adds to a step: pairs of answers, models beside the policy, completions and their engine."""
-    if not program.removesuffix(".py").endswith("rlhf"):
-        return {}, []
-    kind = options.first("rlhf_type") or "dpo"
-    found: dict[str, object] = {}
-    notes, models = [], []
-    if kind in _PAIRS and options.is_on("packing"):  # `sum(length)` of both answers, dataset/packing.py, since 3.12
-        notes.append("a pack holds chosen and rejected answers; before ms-swift 3.12 it took up to twice its length")
-    elif kind in _PAIRS:
-        found["micro_batch_size"] = 2 * whole_in(train, "micro_batch_size")
-        notes.append("a batch holds the chosen and the rejected answer of each sample: micro_batch_size is twice it")
-    if kind == "rm":
-        found["head"] = "sequence-classification"
-    with_beta = kind == "grpo" and fraction(options.first("beta") or "0.04") != 0
-    if kind in _WITH_REFERENCE or with_beta:
-        named = options.first("ref_model")
-        models.append(f"reference:{named}" if named else "reference")
-    for role in ("teacher", "reward"):
-        models += [f"{role}:{name}" for name in options.several(f"{role}_model")]
-    if kind == "ppo":
-        models.append("critic")
-    if kind in ("grpo", "gkd", "ppo"):
-        said = _completions(options, found, models, train)
-        notes += said
-    if models:
-        found["extra_models"] = models
-    return found, notes
-
-
-def _completions(options: Options, found: dict[str, object], models: list[str], train: dict[str, object]) -> list[str]:
-    """Length of what a rollout makes, and its engine on the same GPU. `max_length` is the prompts'."""
-    completion = options.number("max_completion_length", "response_length") or _COMPLETION
-    prompt = whole_in(train, "sequence_length", 0)
-    found["sequence_length"] = completion + prompt
-    notes = [] if prompt else [
-        f"sequences of {completion:,} tokens, the longest completion: prompts come on top (--sequence-length)"
-    ]  # fmt: skip
-    if not options.is_on("use_vllm"):
-        notes.append("completions are made by transformers: the cache of generation is not counted")
-    elif (options.first("vllm_mode") or "server") == "colocate":
-        models.append("rollout:vllm")
-        found["rollout_gpu_memory_utilization"] = fraction(options.first("vllm_gpu_memory_utilization") or _SHARE)
-        found["rollout_sleep"] = bool(options.number("sleep_level"))
-    else:
-        notes.append(OF_ITS_OWN)
-    return notes
 
 
 def _precision(options: Options, train: dict[str, object], sharding: Sharding, model: str) -> list[str]:

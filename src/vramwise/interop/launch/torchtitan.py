@@ -12,8 +12,9 @@ from math import prod
 from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, clipped, nearest
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Launch, Start, launched
-from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
+from vramwise.interop.launch.launchers import Launcher, torchrun_gpus
 from vramwise.interop.launch.options import Options, flattened
 from vramwise.tables import table
 

@@ -10,8 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from vramwise.errors import SourceError, UsageError, clipped, nearest
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import Launcher, file_table, torchrun_gpus
+from vramwise.interop.launch.launchers import Launcher, torchrun_gpus
 from vramwise.interop.launch.llamafactory import read_overrides
 from vramwise.interop.launch.model_facts import model_type
 from vramwise.interop.launch.omegaconf import filled_in

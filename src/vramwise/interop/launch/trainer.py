@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from os.path import isfile
 
+from vramwise.interop.beside import file_table
 from vramwise.interop.launch.adapters import adapter_settings
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
-from vramwise.interop.launch.launchers import accelerated, file_table, launcher_of
+from vramwise.interop.launch.launchers import accelerated, launcher_of
 from vramwise.interop.launch.options import Options, options_of
 from vramwise.interop.launch.sharding import json_or_file, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
