@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from vramwise import estimate
 from vramwise.errors import VramwiseError
 from vramwise.models.allocator import CachingAllocator
-from vramwise.training.reserved_memory import replay
 from vramwise.training.reserved_memory.held import Memory
+from vramwise.training.reserved_memory.step_replay import StepReplay
 
 BERT = {
     "model_type": "bert", "architectures": ["BertForSequenceClassification"], "hidden_size": 1024,
@@ -88,7 +88,7 @@ def test_a_step_leaves_what_it_found(
     monkeypatch: pytest.MonkeyPatch, model: Any, layout: dict[str, Any], train: dict[str, Any]
 ) -> None:
     """After the first step, which makes the optimizer's states, each step ends with the bytes that it began with."""
-    step = replay._Replay._step
+    step = StepReplay._step
 
     def watched(self: Any, *, is_first: bool) -> None:
         before = self.memory.allocated
@@ -98,7 +98,7 @@ def test_a_step_leaves_what_it_found(
     if train["method"] != "full" and isinstance(model, dict) and model["model_type"] in ("bert", "deberta"):
         train = {**train, "lora_targets": ["query", "value"] if model["model_type"] == "bert" else ["in_proj"]}
     with monkeypatch.context() as patched:
-        patched.setattr(replay._Replay, "_step", watched)
+        patched.setattr(StepReplay, "_step", watched)
         try:
             ask(model, 2 if layout else 1, **layout, **train)
         except VramwiseError:

@@ -16,10 +16,11 @@ from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.job import job_of
-from vramwise.training.reserved_memory import replay as replay_module
+from vramwise.training.reserved_memory import step_replay
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, SHARDS, Replicated
 from vramwise.training.reserved_memory.held import Memory
-from vramwise.training.reserved_memory.replay import _Replay
+from vramwise.training.reserved_memory.replay import replay
+from vramwise.training.reserved_memory.step_replay import StepReplay
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -111,13 +112,13 @@ def replayed(version: int, monkeypatch: pytest.MonkeyPatch) -> Taken:
                 taken.append((stream, size))
             return super().take(size, stream)
 
-    monkeypatch.setattr(replay_module, "Memory", Recorded)
+    monkeypatch.setattr(step_replay, "Memory", Recorded)
     train = {"framework": "transformers", "method": "full", "precision": "bf16-mixed", "fsdp": "full-shard",
              "fsdp_version": version, "micro_batch_size": 2, "sequence_length": 16}  # fmt: skip
     config = {"model_type": "llama", **SIZES}
     scenario = Scenario.from_dict({"model": config, "task": "train", "num_gpus": WORLD, "train": train})
     job = job_of(scenario, describe(config), None)
-    played = _Replay(job.model, job.structure, 2, 16, False, 0, None, (), job.ranks[0])
+    played = StepReplay(job.model, job.structure, 2, 16, False, 0, None, (), job.ranks[0])
     played._micro_batch(accumulating=False)
     return taken
 
@@ -151,7 +152,7 @@ def test_the_moments_allocate_what_the_replay_does(version: int, library: str, p
     scenario = Scenario.from_dict({"model": named, "task": "train", "num_gpus": 4, "train": train})
     job = job_of(scenario, describe(resolve(named).config, named), None)
     rank = job.ranks[0]
-    played = replay_module.replay(job.model, job.structure, 1, 2048, job.accumulates, 0, None, (), rank)
+    played = replay(job.model, job.structure, 1, 2048, job.accumulates, 0, None, (), rank)
     peak = max(moment.total for moment in job.moments(rank))
     assert played.allocated == pytest.approx(peak, rel=0.025)
 

@@ -13,7 +13,7 @@ from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.in_order import replay_in_order
 from vramwise.training.reserved_memory.loading import Card, load, most_reserved_by_loading, warm_up_bytes
-from vramwise.training.reserved_memory.replay import _Replay
+from vramwise.training.reserved_memory.step_replay import StepReplay
 from vramwise.units import GIB, MIB
 
 EMBEDDING = 32_000 * 1024
@@ -136,7 +136,7 @@ def test_a_recorded_load_is_the_load(*, kbit_preparation: bool) -> None:
     rank = asked.ranks[0]
     warm_up = warm_up_bytes(asked.model, asked.structure, rank, None)
     sizes = 1, 128, False, 8 * MIB, None
-    by_blocks = _Replay(asked.model, asked.structure, *sizes, (), rank, warm_up=warm_up).run()
+    by_blocks = StepReplay(asked.model, asked.structure, *sizes, (), rank, warm_up=warm_up).run()
     assert replay_in_order(asked.model, asked.structure, *sizes, rank, warm_up) == by_blocks
     assert replay_in_order(asked.model, asked.structure, *sizes, rank).reserved != by_blocks.reserved
 

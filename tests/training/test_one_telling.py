@@ -18,10 +18,11 @@ from vramwise.training.activations.sizes import StepShape
 from vramwise.training.job import Job
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.settings import execution
-from vramwise.training.reserved_memory import replay as replay_module
+from vramwise.training.reserved_memory import step_replay
 from vramwise.training.reserved_memory.held import Held, Memory
-from vramwise.training.reserved_memory.replay import _Replay, is_replayed, runs_one_by_one
+from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.reserved_memory.scripts import Script
+from vramwise.training.reserved_memory.step_replay import StepReplay
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 CLOSE = 0.0005
@@ -56,7 +57,7 @@ class Sum(Memory):
     def settle(self, mark: int | None = None) -> None: ...
 
 
-class Moments(_Replay):
+class Moments(StepReplay):
     """The most bytes in each part of the last micro-batch, and in its step."""
 
     found: dict[str, int]
@@ -106,7 +107,7 @@ def shape_of(asked: Job) -> StepShape:
 def apart(scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     """Bytes that the events hold at each moment and those that the sums say, where they are not close."""
     asked = job(scenario)
-    monkeypatch.setattr(replay_module, "Memory", Sum)
+    monkeypatch.setattr(step_replay, "Memory", Sum)
     batch, sequence = rows_of(asked.train, asked.train.micro_batch_size, asked.local_sequence)
     played = Moments(asked.model, asked.structure, batch, sequence, asked.accumulates, 0, None, (), asked.ranks[0])
     played.run()

@@ -17,7 +17,8 @@ from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
 from vramwise.training.recipe.lengths import record_lengths, usual_length
-from vramwise.training.reserved_memory.replay import Replayed, is_replayed, replay
+from vramwise.training.reserved_memory.replay import is_replayed, replay
+from vramwise.training.reserved_memory.step_replay import Replayed
 
 GIB = 2**30
 WORKSPACE = 2 * 8_519_680

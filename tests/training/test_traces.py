@@ -18,7 +18,8 @@ from vramwise.training.reserved_memory import in_order
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.in_order import replay_in_order
 from vramwise.training.reserved_memory.play import Player
-from vramwise.training.reserved_memory.replay import Replayed, _Replay, is_replayed
+from vramwise.training.reserved_memory.replay import is_replayed
+from vramwise.training.reserved_memory.step_replay import Replayed, StepReplay
 from vramwise.training.reserved_memory.traces import Recorder, has_one_order
 from vramwise.units import MIB
 
@@ -45,7 +46,7 @@ def job(scenario: dict[str, Any]) -> Job:
 def by_blocks(asked: Job, batch: int, sequence: int, room: int | None) -> Replayed:
     rank = asked.ranks[0]
     sizes = batch, sequence, asked.accumulates, WORKSPACE
-    return _Replay(asked.model, asked.structure, *sizes, room, (), rank).run()
+    return StepReplay(asked.model, asked.structure, *sizes, room, (), rank).run()
 
 
 def in_turn(asked: Job, batch: int, sequence: int, room: int | None) -> Replayed:

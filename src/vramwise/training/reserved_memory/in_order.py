@@ -13,13 +13,13 @@ from vramwise.training.memo import Memo
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.reserved_memory.held import Held
 from vramwise.training.reserved_memory.play import Player
-from vramwise.training.reserved_memory.replay import STEPS, Replayed, Table, _Replay
 from vramwise.training.reserved_memory.scripts import RELEASED, Line
+from vramwise.training.reserved_memory.step_replay import STEPS, Replayed, StepReplay, Table
 from vramwise.training.reserved_memory.traces import FREED, Part, Recorder, Sized
 from vramwise.training.resolved import ResolvedTrain
 
 
-class _Recording(_Replay):
+class _Recording(StepReplay):
     """A replay that allocates nothing and takes down what it would, each part when it is first asked for."""
 
     def __init__(
