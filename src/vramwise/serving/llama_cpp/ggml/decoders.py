@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.errors import UndescribedOperationError
 from vramwise.models.operations.attention import AnyAttention, Attention, Rotary
+from vramwise.models.operations.latent import RotaryComplex, RotaryHalves, SinkAttention
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
 from vramwise.models.operations.simple import (
     Activation,
@@ -22,6 +23,7 @@ from vramwise.models.operations.simple import (
 )
 from vramwise.serving.llama_cpp.ggml.attending import LEAST_TURN, attend, key_turn, store, turned
 from vramwise.serving.llama_cpp.ggml.build import Build, ggml_lowering
+from vramwise.serving.llama_cpp.ggml.latent import latent_attention
 from vramwise.serving.llama_cpp.ggml.tensors import (
     BY_SEQUENCE,
     F32,
@@ -117,7 +119,7 @@ def scale(b: Build, op: Scale, x: Tensor) -> Tensor:
     return like("SCALE", x)
 
 
-@ggml_lowering(Rotary)
+@ggml_lowering(Rotary, RotaryComplex, RotaryHalves)
 def rotary(b: Build, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
     return tuple(like("ROPE", x, b.positions_input()) for x in turned)
 
@@ -161,15 +163,13 @@ def multiply(b: Build, op: Multiply, x: Tensor, y: Tensor) -> Tensor:
     return made
 
 
-@ggml_lowering(Attention)
+@ggml_lowering(Attention, SinkAttention)
 def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: Tensor) -> Tensor:
     """Keys and values go to the cache, and all cells of a stream come back (build_attn, build_attn_mha).
 
     Raises UndescribedOperationError.
     """
     if op.latent:
-        from vramwise.serving.llama_cpp.ggml.latent import latent_attention
-
         return latent_attention(b, q, k, v)
     if not op.causal:
         raise UndescribedOperationError("attention without a cache has no ggml graph here")

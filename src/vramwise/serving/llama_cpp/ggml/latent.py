@@ -1,19 +1,12 @@
-"""What llama.cpp runs for multi-head latent attention: queries taken into the latent space (src/models/deepseek2.cpp).
-
-Other ways of turning columns, and sinks, are the same nodes as plain ones.
-"""
+"""What llama.cpp runs for latent attention: queries taken into the latent space (src/models/deepseek2.cpp)."""
 
 from __future__ import annotations
 
-from vramwise.models.operations.latent import Cached, LatentKey, RotaryComplex, RotaryHalves, SinkAttention, Temperature
+from vramwise.models.operations.latent import Cached, LatentKey, Temperature
 from vramwise.models.operations.simple import Concatenate
 from vramwise.serving.llama_cpp.ggml.attending import attend, store
 from vramwise.serving.llama_cpp.ggml.build import Build, ggml_lowering
-from vramwise.serving.llama_cpp.ggml.decoders import attention, rotary
 from vramwise.serving.llama_cpp.ggml.tensors import F32, MIXED, Tensor, like, matmul, permute, reshape, view
-
-ggml_lowering(RotaryComplex, RotaryHalves)(rotary)
-ggml_lowering(SinkAttention)(attention)
 
 
 @ggml_lowering(Temperature)
