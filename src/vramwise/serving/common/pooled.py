@@ -28,6 +28,7 @@ class PooledBudget:
     share holds `least_pool`, where it is more than the sum of the terms. `states`: a pool of recurrent states beside
     the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowered the length of a request to what
     the pool holds, so that one block is enough. `most_pool`: the pool is no larger than that, whatever the card.
+    `request_pools`: pools in the engine's share that do not grow with the tokens.
     """
 
     weights: Node
@@ -45,6 +46,7 @@ class PooledBudget:
     states: Node | None = None
     length_follows: bool = False
     most_pool: int | None = None
+    request_pools: Node | None = None
 
     @property
     def one_request(self) -> int:
@@ -74,6 +76,7 @@ class PooledBudget:
     def needed(self) -> Quantity:
         """The smallest card on which the engine starts."""
         pools = self.least_pool + (self.fixed_bytes if self.states is not None else 0)
+        pools += self.request_pools.bytes if self.request_pools is not None else 0
         ends = [self.beside(end) + pools for end in ("low", "bytes", "high")]
         least = self.least_card
         if least is not None:
@@ -82,8 +85,8 @@ class PooledBudget:
 
     @property
     def state_pool(self) -> tuple[Node, ...]:
-        """The pool of recurrent states where the engine keeps one apart."""
-        return (self.states,) if self.states is not None else ()
+        """Pools of recurrent states and others that do not grow with the tokens, where the engine keeps them apart."""
+        return tuple(pool for pool in (self.states, self.request_pools) if pool is not None)
 
 
 def pooled_result(
@@ -125,11 +128,12 @@ def fullest(stages: Sequence[PooledBudget]) -> PooledBudget:
 def _ranks(budget: PooledBudget, pool_bytes: int, stages: Sequence[PooledBudget], peak: int) -> tuple[Rank, ...]:
     """What every pipeline stage holds when all have the tokens of the fullest one, whose budget and peak these are."""
     tokens = pool_bytes // budget.cell_bytes if budget.cell_bytes else 0
-    states = sum(node.bytes for node in budget.state_pool)
+    states = budget.states.bytes if budget.states is not None else 0
     most = fullest(stages)
     ranks = []
     for index, stage in enumerate(stages):
         own = states * stage.fixed_bytes // budget.fixed_bytes if states else 0
+        own += stage.request_pools.bytes if stage.request_pools is not None else 0
         held = peak if stage is most else stage.beside() + tokens * stage.cell_bytes + own
         ranks.append(Rank(f"stage {index}", held))
     return tuple(ranks)

@@ -30,8 +30,9 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import Version, version_notes, version_of
 from vramwise.serving.sglang.activations import activations
+from vramwise.serving.sglang.compressed import PAGE, RUNNING, CompressedPools, compressed_pools, compresses_keys
 from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
-from vramwise.serving.sglang.weights import sglang_weights
+from vramwise.serving.sglang.weights import copied_experts, sglang_weights
 from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = RECORD.newest
@@ -65,6 +66,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
             ends.append(round((room.free_bytes - context) * r.share) - weights)
         if budget.fixed_bytes:
             budget, ends = _with_states(budget, ends, r)
+        if budget.request_pools is not None:
+            ends = [end - budget.request_pools.bytes for end in ends]
         available = Quantity(*sorted(_at_most(end, budget, r.settings.max_total_tokens) for end in ends))
     shorter = None
     cut = budget.most_pool is not None and budget.most_pool < budget.one_request
@@ -92,6 +95,8 @@ def _least_card(budget: PooledBudget, fraction: float) -> Quantity:
     share = (card − context) · fraction; states take 0.9 / 1.9 of what it leaves to pools, with padding for one more.
     """
     pool = budget.least_pool
+    if budget.request_pools is not None:
+        pool += budget.request_pools.bytes
     if budget.states is not None:
         pool = max(ceil(pool * (1 + STATE_RATIO)), pool + 2 * budget.fixed_bytes)
 
@@ -154,7 +159,8 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | No
     version, card = version_of(text), total or 80 * GIB
     chunk, batch = batch_defaults(given, version, card)
     length = given.max_model_len or model_length(model)
-    seqs, block = given.max_num_seqs or DEFAULT_MAX_RUNNING, given.block_size or 1
+    running, page = (RUNNING, PAGE) if compresses_keys(model) else (DEFAULT_MAX_RUNNING, given.block_size or 1)
+    seqs, block = given.max_num_seqs or running, page
     share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
     settings = given.replace(
         engine_version=text, dtype=storage.dtype, max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk,
@@ -167,10 +173,11 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | No
 
 
 def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> PooledBudget:
-    cell, fixed = _cell(model, r, stage)
+    pools = _compressed(model, r, stage)
+    cell, fixed = _cell(model, r, stage) if pools is None else (round(pools.token_bytes), 0)
     most = r.settings.max_total_tokens
     return PooledBudget(
-        weights=_weights(model, r, stage),
+        weights=_weights(model, r, gpu, stage),
         working=(activations(model, r, capability_of(gpu), r.cuda_graph_max_bs),),
         graphs=graphs_here(
             _graphs(model, r),
@@ -189,6 +196,7 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
         share_name="mem_fraction_static",
         share=r.share,
         most_pool=most * cell if most is not None and cell else None,
+        request_pools=None if pools is None else pools.fixed,
     )
 
 
@@ -210,14 +218,14 @@ def _outside(r: SglangResolved, gpu: Gpu | None) -> Node:
     return Node.group("outside torch", (context, own))
 
 
-def _weights(model: Model, r: SglangResolved, stage: int) -> Node:
+def _weights(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Node:
     """Weights with the little that loading takes beside them."""
     weights = sglang_weights(model, r.settings, r.storage, stage)
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     loading = Node("loading", expected, rest.kind, low, high, source=rest.source)
-    adapters = _adapters(model, r, stage)
-    return Node.group("weights", (*weights.children, loading, *([adapters] if adapters is not None else [])))
+    more = (copied_experts(model, r.settings, r.storage, gpu, stage), _adapters(model, r, stage))
+    return Node.group("weights", (*weights.children, loading, *(node for node in more if node is not None)))
 
 
 def _adapters(model: Model, r: SglangResolved, stage: int) -> Node | None:
@@ -255,6 +263,11 @@ def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:
     stages, windows = engine_stages(r.settings), _window_pools(model, r.version)
     specs = model_specs(model, r.settings.tensor_parallel_size, dtypes, windows, stages, stage)
     return sequence_bytes(specs, r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE)
+
+
+def _compressed(model: Model, r: SglangResolved, stage: int) -> CompressedPools | None:
+    span = engine_stages(r.settings).spans(model.num_layers)[stage]
+    return compressed_pools(model, r.settings, r.version, span, r.max_num_seqs)
 
 
 def _state_element_bytes(model: Model, settings: ServeSettings) -> int:

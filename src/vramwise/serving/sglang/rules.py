@@ -29,7 +29,7 @@ def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu |
 def _inside_the_share(
     settings: ServeSettings, gpu: Gpu | None, quantities: Mapping[str, Quantity]
 ) -> frozenset[str]:  # fmt: skip
-    return frozenset({"weights", "state pool", "KV cache"})
+    return frozenset({"weights", "state pool", "pools of the requests", "KV cache"})
 
 
 RULES = Rules(

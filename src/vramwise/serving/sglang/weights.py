@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.layouts import engine_weights, rotary_tables
+from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, engine_weights, rotary_tables
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import version_of
 
@@ -21,6 +26,35 @@ def sglang_weights(model: Model, settings: ServeSettings, storage: Storage, stag
     fp32 = version_of(settings.engine_version) >= FP32_TABLES_VERSION
     tables = rotary_tables(model, FP32_BYTES if fp32 else storage.bytes_per_element)
     return engine_weights(model, settings, storage, stage, beside=tables, left_out=_left_out(model))
+
+
+def copied_experts(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int) -> Node | None:
+    """Each rank's further copies of the shared expert, which runs as one more of the routed ones.
+
+    0.4.6 models/deepseek_v2.py determine_n_share_experts_fusion: as many copies as ranks, each cut like a routed
+    expert, from compute capability 9.0 on, which torch on ROCm says of Instinct cards too. 0.4.5 asks to be told, and
+    0.4.7 has no copies.
+    """
+    ranks, version = settings.tensor_parallel_size, version_of(settings.engine_version)
+    config, capability = text_config(model), capability_of(gpu)
+    if ranks == 1 or not has_fact("sglang", "copies_shared_experts", config.model_type, version):
+        return None
+    if config.get("n_routed_experts") != 256 or (capability is not None and capability < 9):
+        return None
+    cut = engine_layout(settings).cut
+    first, end = engine_stages(settings).spans(model.num_layers)[stage]
+    size = 0
+    for block in list(model.layers())[first:end]:
+        for parameter in block.parameters:
+            if ".shared_experts." in parameter.name:
+                rule, shape = storage.rule_for(parameter), cut.shape(parameter)
+                plain = prod(shape) * storage.bytes_per_element
+                size += plain if rule is None else sum(held for _, held in rule.tensors_for(shape))
+    size *= ranks - 1
+    return Node(
+        "copies of shared experts", size, "exact", formula="(copies − 1) × shared expert of a rank",
+        inputs={"copies": ranks}, source="SGLang 0.4.6 models/deepseek_v2.py determine_n_share_experts_fusion",
+    )  # fmt: skip
 
 
 def _left_out(model: Model) -> frozenset[str]:
