@@ -148,3 +148,24 @@ def test_gemma_4_without_images_still_sees_videos() -> None:
     assert weights.expected / GIB == pytest.approx(58.99, rel=0.01)
     assert activations.low <= 3.9 * GIB <= activations.high
     assert blind.quantities["weights"].expected < weights.expected - GIB
+
+
+def test_pixtrals_images_are_masked_where_no_kernel_is_told_their_lengths() -> None:
+    """vLLM 0.12.0 to 0.28.0 models/pixtral.py. A start of 0.21 on an L40S prints a budget of 8,192 tokens, two images,
+    and 27.91 GiB of KV cache; without the mask it would be 30.2."""
+
+    def start(version: str) -> Result:
+        settings = {"engine": "vllm", "engine_version": version, "enforce_eager": True}
+        table = {**settings, "max_model_len": 8192, "max_num_batched_tokens": 8192}
+        model = "mistralai/Ministral-3-8B-Instruct-2512"
+        return estimate({"model": model, "task": "serve", "gpu": "l40s", "serve": table})
+
+    patches, width = 2 * 110**2, 1024
+    masked = start("0.21.0")
+    running = masked.phases[1].components.find("profile run: encoder")
+    assert running is not None
+    assert running.bytes == 2 * patches * (patches + patches + 8 + 7 * width)  # rows of a multiple of 16: one more copy
+    assert masked.quantities["kv_cache_bytes"].expected == pytest.approx(27.91 * GIB, rel=0.03)
+    assert start("0.28.0").phases[1].components.find("profile run: encoder") is not None
+    for version in ("0.11.2", "0.29.0"):
+        assert start(version).phases[1].components.find("profile run: encoder") is None

@@ -21,6 +21,7 @@ from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.compilation import first_start
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
+from vramwise.serving.vllm.image_masks import masked_images
 from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
@@ -233,13 +234,19 @@ def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
         _video_rule(model, r),
     )  # fmt: skip
     size, kept = (0, 0) if sees_nothing(model, r.settings) else (work.bytes, work.kept_bytes)
+    mask = masked_images(model, r, work.patches) if size else None
+    formula = "patches × largest live set of the tower's layers × dtype + encoder cache"
+    low, high = size // 3, 2 * size
+    if mask is not None:
+        formula += ", or attention's, with a mask of patches²"
+        low, size, high = mask.beside(low), mask.beside(size), mask.beside(high)
     running = Node(
         "profile run: encoder",
         size,
         "assumed",
-        size // 3,
-        2 * size,
-        formula="patches × largest live set of the tower's layers × dtype + encoder cache",
+        low,
+        high,
+        formula=formula,
         inputs={"patches": work.patches, "elements_per_patch": work.elements_per_patch},
         source=_RUN,
     )
