@@ -70,3 +70,21 @@ def test_other_classes_and_newer_ones_hold_none() -> None:
 def test_tables_count_among_buffers_in_every_moment() -> None:
     old, new = (job("mistral", framework_version=f"transformers {v}, torch 2.3") for v in ("4.41.2", "4.42.4"))
     assert old.states(ALONE).buffers - new.states(ALONE).buffers == 4 * 32_256
+
+
+@pytest.mark.parametrize(
+    ("model_type", "scaling", "method", "columns", "tables"),
+    [
+        ("qwen2", None, "lora", 2 * 16, 2), ("qwen2", None, "full", 2 * 16, 1), ("phi3", None, "qlora", 2 * 16, 2),
+        ("mistral", None, "lora", 16, 2), ("llama", None, "lora", 16, 2), ("llama", "llama3", "lora", 16, 1),
+        ("qwen3", None, "lora", 0, 0),
+    ],
+)  # fmt: skip
+def test_torchtunes_tables(model_type: str, scaling: str | None, method: str, columns: int, tables: int) -> None:
+    """torchtune 0.6.1: `rope.cache.numel()` of its builders with 1,000 positions and 16 columns a head, in fp32."""
+    rope = {"rope_scaling": {"rope_type": scaling, "factor": 8.0}} if scaling else {}
+    given = {"framework": "torchtune", "method": method, "precision": "bf16", "micro_batch_size": 1}
+    model = describe({"model_type": model_type, **TINY, **rope})
+    train = {**given, "sequence_length": 64}
+    one = job_of(Scenario.from_dict({"model": "tiny", "task": "train", "train": train}), model, None)
+    assert sum(rotary_table_bytes(one.model, one.train, ALONE)) == tables * 1000 * columns * 4

@@ -12,8 +12,8 @@ from vramwise.hardware.room import Room
 from vramwise.intervals import around
 from vramwise.measure.job import Report
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Result, Verdict
-from vramwise.training.calibration import Calibrated, calibrated
-from vramwise.training.counters import nccl_of_groups, plus, widened
+from vramwise.training.calibration import calibrated
+from vramwise.training.counters import gemm_workspace, nccl_of_groups, plus, widened
 from vramwise.units import counted, format_bytes
 from vramwise.verdict import verdict_of
 
@@ -28,12 +28,7 @@ _UNSEEN: Final = (
 
 def workspace_bytes(gpu: Gpu | None) -> int:
     """What cuBLAS takes for one handle and stream: forward's thread has one, backward's another."""
-    return int(_workspace(gpu).low)
-
-
-def _workspace(gpu: Gpu | None) -> Calibrated:
-    newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
-    return calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
+    return int(gemm_workspace(gpu).low)
 
 
 def context_node(gpu: Gpu | None) -> Node:
@@ -98,7 +93,7 @@ def _phase(moment: Mapping[str, Any], gpu: Gpu | None, context: Node) -> Phase:
 
 def _term(name: str, size: int, moment: Mapping[str, Any], gpu: Gpu | None) -> Node:
     if name == WORKSPACE:
-        known = _workspace(gpu)
+        known = gemm_workspace(gpu)
         low, high = min(size, int(known.low)), max(size, int(known.high))
         return Node(name, size, "calibrated", low, high, source=known.source)
     if name == REMAINDERS:

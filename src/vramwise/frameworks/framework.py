@@ -30,6 +30,22 @@ def no_tokens(train: TrainSettings, model: Model) -> int:
     return 0
 
 
+@record
+class RotaryCache:
+    """Cosines and sines of all positions in fp32: one table, or one in every layer.
+
+    `columns`: values of a position for each rotary column.
+    """
+
+    columns: int
+    in_every_layer: bool
+
+
+def no_rotary_cache(train: TrainSettings, model: Model) -> RotaryCache | None:
+    """Angles are made anew from the positions of a batch."""
+    return None
+
+
 def as_asked(given: TrainSettings, train: TrainSettings, model: Model) -> str:
     """The attention of classes that have every kind."""
     return train.attention
@@ -169,6 +185,8 @@ class Sharding:
     """FSDP 2 does not free the last unit (the output layer's, else the last layer's) after forward."""
     loss_after_root: bool = False
     """The loss is worked out when the root unit's forward is over."""
+    frees_root: bool = False
+    """FSDP 2 is asked in so many words to free the root unit after its forward, which torch does since 2.8."""
     sequence_with_tensors: bool = False
     """Tensor parallelism splits norms and residuals along the sequence unasked."""
     shares_key_heads: Rule = never
@@ -251,6 +269,8 @@ class Framework:
     """The record in vramwise.kernels that describes its layers, for the types that it has classes for."""
     own_layers_version: Callable[[TrainSettings], tuple[int, ...]] = no_version
     """The version whose layers run."""
+    rotary_cache: Callable[[TrainSettings, Model], RotaryCache | None] = no_rotary_cache
+    """What its own classes keep of the angles of all positions."""
     attention: AttentionRule = as_asked
     """The attention that runs; raises `ScenarioError` where it is refused."""
     attention_note: Callable[[TrainSettings, TrainSettings, str], str] = no_attention_note

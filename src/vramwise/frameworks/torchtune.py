@@ -3,7 +3,34 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Command, Framework, Loss, Quantizing, Sharding, always
+from vramwise.frameworks.framework import (
+    Casts,
+    Command,
+    Framework,
+    Loss,
+    Quantizing,
+    RotaryCache,
+    Sharding,
+    always,
+)
+from vramwise.models.lengths import rope_scaling
+from vramwise.models.model import Model
+from vramwise.models.type_facts import fact_value
+from vramwise.scenario import TrainSettings
+
+
+def _rotary_cache(train: TrainSettings, model: Model) -> RotaryCache | None:
+    """A model's layers share one; builders of adapted attention make one each, but for Llama's since 3.1.
+
+    torchtune 0.6.1 models/*/_component_builders.py: `rope` within lora_*_self_attention, but beside the layers in
+    lora_llama3_1 and lora_llama3_2.
+    """
+    columns = fact_value("torchtune", "rotary_cache", model.config.model_type)
+    if columns is None:
+        return None
+    adapted = train.method in ("lora", "qlora")
+    return RotaryCache(int(columns), adapted and rope_scaling(model).get("rope_type") != "llama3")
+
 
 DEFAULTS = (
     Default("copies>1 zero_stage=0", "fsdp", "full-shard",
@@ -54,6 +81,8 @@ RECORD = Framework(
     loss=Loss(compiled_chunks=True),  # 0.6.1 training/_compile.py compile_loss
     quantizing=Quantizing(keeps_originals=False),  # adapters of its own (modules/peft)
     peft=None,
+    rotary_cache=_rotary_cache,
     # 0.6.1 recipes/configs: custom_sharded_layers; recipes/full_finetune_distributed.py _loss_step: logits, then loss
-    sharding=Sharding(outer_units=always, loss_after_root=True),
+    # training/_distributed.py shard_model: `reshard_after_forward` for the root too
+    sharding=Sharding(outer_units=always, loss_after_root=True, frees_root=True),
 )

@@ -22,13 +22,30 @@ from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 
+HIPBLASLT_FIRST = ("gfx90a", "gfx942", "gfx950")
 GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams
 
 
+def is_hopper_or_newer(gpu: Gpu) -> bool:
+    """By compute capability; AMD's are names."""
+    return gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
+
+
+def gemm_workspace(gpu: Gpu | None) -> Calibrated:
+    """What torch keeps for matrix products: cuBLAS's, or hipBLASLt's on AMD's Instinct since MI200 (gfx90a).
+
+    On AMD's other cards hipBLAS is what torch prefers in most versions (aten/src/ATen/Context.cpp
+    blasPreferredBackend).
+    """
+    if gpu is not None and gpu.compute_capability.startswith(HIPBLASLT_FIRST):
+        return calibrated("gemm_workspace_rocm")
+    return calibrated("gemm_workspace_sm90" if gpu is not None and is_hopper_or_newer(gpu) else "gemm_workspace_sm80")
+
+
 def workspace_node(gpu: Gpu | None, train: ResolvedTrain, model: Model) -> Node:
-    """What cuBLAS keeps for forward and backward, and Transformer Engine for its products, from the first one on."""
-    newer = gpu is not None and gpu.compute_capability[:1].isdigit() and float(gpu.compute_capability) >= 9.0
-    found = calibrated("gemm_workspace_sm90" if newer else "gemm_workspace_sm80")
+    """What cuBLAS or hipBLASLt keeps for forward and backward, and Transformer Engine for its own."""
+    newer = gpu is not None and is_hopper_or_newer(gpu)
+    found = gemm_workspace(gpu)
     own, source = 0, found.source
     if has_transformer_engine(train):
         grouped = any(p.part == "experts" for p in model.parameters)

@@ -175,12 +175,14 @@ def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:
     dtype = "fp32" if upcast else logits.dtype
     vocabulary = logits.shape[-1]
     assert isinstance(vocabulary, int)
-    chunk = tape.new((_rows(logits), -(-vocabulary // CHUNKS)), "fp32", op="chunk of logits")
+    part = _rows(logits), -(-vocabulary // CHUNKS)
+    chunk = tape.new(part, "fp32", op="chunk of logits")
     if upcast:
         tape.record("chunk_of_logits", [logits], [chunk])
-    kept = tape.new(logits.shape, dtype, op="log-probabilities")
+    kept = [tape.new(part, dtype, op="log-probabilities") for _ in range(CHUNKS)]
     inputs = [logits, chunk] if upcast else [logits]
-    tape.record("chunked_cross_entropy", inputs, [_loss_of(tape, logits), kept], [(kept, "log-probabilities")])
+    saves = [(one, "log-probabilities") for one in kept]
+    tape.record("chunked_cross_entropy", inputs, [_loss_of(tape, logits), *kept], saves)
 
 
 def _rows(x: Tensor) -> Dim:

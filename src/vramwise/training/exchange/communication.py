@@ -18,6 +18,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import torch_version
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
@@ -39,6 +40,8 @@ from vramwise.training.recipe.settings import execution, longest_comes_first, re
 from vramwise.training.recipe.zero import buckets_come_first, buckets_stay, zero_settings
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered
+
+_ROOT_IS_FREED_SINCE = (2, 8)
 
 
 @record
@@ -184,7 +187,7 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
         prefetched=ahead,
         largest_gathers=max(unit, largest if own_units(train, model) else root) + unit,
         between_layers=held + root,
-        at_loss=max(at_loss, held + root),
+        at_loss=0 if _root_is_freed(train, model) else max(at_loss, held + root),
         at_head=max(at_head, held + root),
         behind_head=max(behind_head, held + root),
     )
@@ -196,11 +199,21 @@ def _beside_layers(train: ResolvedTrain, model: Model, root: int, unit: int, ahe
     FSDP 1 frees a layer's weights when its forward is over; it gathers the last layer ahead of the head's backward.
     FSDP 2 keeps the output of the last layer's all-gather until the root's forward is over, and gathers that layer
     again before the head's backward (torch 2.13 distributed/fsdp/_fully_shard: `all_gather_state` of
-    _fsdp_param_group.py, _post_forward of _fsdp_state.py). torchtitan's loss comes after the root's forward.
+    _fsdp_param_group.py, _post_forward of _fsdp_state.py). torchtitan's loss comes after the root's forward,
+    and so does torchtune's, which has the root freed by then since torch 2.8 (pytorch pull requests 154704 and 155319).
     """
     if train.fsdp_version == 1:
         return root, root + ahead
+    if _root_is_freed(train, model):
+        return 0, root + unit
     return root + (0 if loss_is_apart(train, model) else unit), root + unit
+
+
+def _root_is_freed(train: ResolvedTrain, model: Model) -> bool:
+    """Whether the root unit, with weights in it, is free again when the loss is worked out."""
+    own, fsdp_2 = framework_of(train).sharding, train.fsdp == "full-shard" and train.fsdp_version == 2
+    asked = own.loss_after_root and own.frees_root and fsdp_2 and train.reshard_after_forward
+    return asked and torch_version(train) >= _ROOT_IS_FREED_SINCE and not own_units(train, model)
 
 
 def _gathers_ahead(train: ResolvedTrain) -> bool:

@@ -76,6 +76,7 @@ class EvaluationPass:
     casts: int
     temporaries: int
     operation: str
+    is_in_loss: bool
 
 
 def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool) -> EvaluationPass:
@@ -85,7 +86,7 @@ def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, l
     """
     masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
-    alive, name, embedded = 0, "", 0
+    alive, name, embedded, in_loss = 0, "", 0, False
     times = Counter[int]()
     for run in runs:
         times[id(run)] += 1
@@ -101,9 +102,9 @@ def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, l
         else:
             size += run.incoming
         if size > alive:
-            alive, name = size, run.unsaved_peak.operation
+            alive, name, in_loss = size, run.unsaved_peak.operation, run.name == "loss"
     inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
-    return EvaluationPass(inputs, sum(run.casts for run in runs), alive, name)
+    return EvaluationPass(inputs, sum(run.casts for run in runs), alive, name, in_loss)
 
 
 def forward_moments(state: StepState) -> list[Moment]:

@@ -50,7 +50,8 @@ def evaluation(state: StepState) -> Moment:
         runs = on_stage(shape.at(sizes), state.placement)
     found = evaluation_pass(shape, runs, sizes, logits=makes_logits(train))
     gradients = 0 if train.set_to_none else state.gradients.all
-    parts = state.holding(gradients, state.gradients.whole(waiting=False)) | {
+    gathered = min(state.exchanged.gathered, state.exchanged.at_loss) if found.is_in_loss else None
+    parts = state.holding(gradients, state.gradients.whole(waiting=False), gathered) | {
         Component.INPUTS: found.inputs,
         Component.WEIGHT_CASTS: found.casts,
         Component.FORWARD_TEMPORARIES: found.temporaries,
