@@ -24,5 +24,6 @@ def framework_named(name: str) -> Framework:
 
 
 def framework_of(train: TrainSettings) -> Framework:
-    """The record of what runs a training."""
-    return framework_named(train.framework)
+    """The record of what runs a training, of the model's type where settings are resolved for one."""
+    found = framework_named(train.framework)
+    return found.of_types.get(train.model_type, found) if found.of_types else found

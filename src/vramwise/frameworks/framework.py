@@ -257,6 +257,9 @@ class Framework:
     own_optimizer: bool = False
     """Optimizers are the framework's own: no other implementation or package can be asked for."""
 
+    of_types: Mapping[str, Framework] = field(default_factory=dict)
+    """Types of models that it has classes of its own for, beside those that it takes from elsewhere, and the record
+    that holds for them."""
     classes: Literal["as they are", "patched", "own"] = "own"
     """transformers' classes run as they are, with another attention in place of theirs, or others do."""
     exact: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from vramwise.frameworks.defaults import Default
@@ -33,13 +34,26 @@ DEFAULTS = (
             "llm-foundry scripts/train/yamls: attn_impl: flash, use_flash_attention_2: true"),
 )  # fmt: skip
 
-RECORD = Framework(
+_FOUNDRY = Framework(
     name="llm-foundry",
     title="llm-foundry",
     package="llm-foundry",
     commands=(Command("llm_foundry", "composer", example="composer train.py"),),
     defaults=DEFAULTS,
     attention=_attention,
-    casts=Casts(autocast="never"),
+)
+
+_MPT = replace(
+    _FOUNDRY,
+    casts=Casts(autocast="never"),  # its norms leave autocast (models/layers/norm.py)
     loss=Loss(one_kernel=True),  # models/mpt/modeling_mpt.py: flash-attn's cross entropy
+)
+
+RECORD = replace(
+    _FOUNDRY,
+    # models/hf/hf_causal_lm.py: transformers' classes with their loss, under composer's autocast (composer 0.32
+    # core/precision.py); trainer/trainer.py `_train_microbatch`: `state.outputs` until the next ones are there
+    classes="as they are",
+    names_logits=True,
+    of_types={"mpt": _MPT},
 )

@@ -211,3 +211,8 @@ class TrainSettings(Settings):
         inside="rollout.gpu_memory_utilization",
     )
     rollout_sleep: bool = switch("the rollout engine sleeps while the policy trains", False, owner=ROLLOUT)
+
+    @property
+    def model_type(self) -> str:
+        """The type of the model that the settings are resolved for; a scenario's own are for any."""
+        return ""

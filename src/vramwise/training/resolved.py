@@ -28,6 +28,8 @@ class ResolvedTrain(TrainSettings):
     padding_free: bool = _decided("padding_free")
     document_mask: bool = _decided("document_mask")
     kbit_preparation: bool = _decided("kbit_preparation")
+    model_type: str = ""
+    """The type of the model that the settings are resolved for."""
     logits_below: int = 0
     """A micro-batch of fewer tokens has its logits made: `loss` is `fused`, not `fused-linear`; 0: none has."""
 

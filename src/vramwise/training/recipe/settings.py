@@ -75,7 +75,7 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> Resolv
     train = _quantized_experts(train, model)
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
-    decided = _decided(train, model)
+    decided = _decided(train, model).replace(model_type=str(model.config.model_type))
     if "loss" not in scenario.train.explicit and decided.loss == "fused-linear":
         decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
         decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
