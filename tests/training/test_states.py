@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from vramwise import estimate
 from vramwise.errors import ScenarioError, UnknownNameError
 from vramwise.models import describe
 from vramwise.models.model import Model
@@ -309,3 +310,21 @@ def test_adam_mini_counts_heads_of_models_whose_cache_has_none() -> None:
     tensor = next(t for t, _ in trained_tensors(model, made.structure) if "q_proj" in t.name)
     blocks = tensor.numel // (2048 * 2048 // 16)
     assert kept_bytes("adam-mini", tensor) == (2 * tensor.numel, 2 * blocks)
+
+
+def test_a_flat_partition_is_stepped_as_one_tensor() -> None:
+    """hiyouga/LlamaFactory issue 1221: Llama 7B under ZeRO 2 on eight V100, in `exp_avg_sq.sqrt() / ...` of torch's loop.
+
+    28.28 GiB were allocated, the first temporary of 3.14 GiB among them, and the second one of 3.14 found no room.
+    """
+    train = {
+        "framework": "llamafactory", "method": "full", "precision": "fp16-master", "zero_stage": 2,
+        "micro_batch_size": 1, "sequence_length": 1024, "checkpointing": "full", "optimizer_impl": "for-loop",
+    }  # fmt: skip
+    scenario = {"model": "huggyllama/llama-7b", "task": "train", "num_gpus": 8, "gpu": "v100-sxm2-32gb", "train": train}
+    found = estimate(scenario)
+    step = next(phase for phase in found.phases if phase.name == "optimizer step").components
+    term = step.find("optimizer temporaries")
+    assert term is not None
+    assert term.bytes == pytest.approx(2 * 3.14 * 2**30, rel=0.001)
+    assert found.quantities["peak_allocated"].expected == pytest.approx((28.28 + 3.14) * 2**30, rel=0.002)

@@ -312,7 +312,13 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         at_once = placement.stepped_numel(pairs[0][1], numel_sum)
         if train.zero_stage == 3:
             at_once = min(at_once, _stepped_at_once(pairs, train, placement))
-        transient = transient * at_once // max(1, here.numel)
+        if train.zero_stage > 0 and train.optimizer == "adamw":
+            # DeepSpeed's partition, or sub-group, is one flat tensor to torch's AdamW (0.19 runtime/zero/stage_1_and_2.py
+            # single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat)
+            flat = replace(pairs[0][0], shape=(at_once,))
+            transient = step_transient_bytes(train.optimizer, train.optimizer_impl, [flat])
+        else:
+            transient = transient * at_once // max(1, here.numel)
     return ModelStates(
         weights=sum(one.weights * count for one, count in counted), frozen_weights=frozen,
         buffers=sum(buffer_bytes(model, train, placement)),
