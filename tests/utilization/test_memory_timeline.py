@@ -23,7 +23,7 @@ def test_bins_hold_the_extremes_of_their_events():
         events.append((time, change, held, held + 1000))
     fold = MemoryFold("GPU 0")
     for event in events:
-        fold.add(*event)
+        fold.add(*([value] for value in event))
     timeline = fold.timeline()
     assert len(timeline.start) <= MOST_BINS < 2 * len(timeline.start)
     assert (timeline.events, timeline.relative) == (len(events), False)
@@ -39,7 +39,7 @@ def test_bins_hold_the_extremes_of_their_events():
 def test_far_apart_and_backward_times_stay_bounded():
     fold = MemoryFold("GPU 0")
     for time in (0, 2**61, -(2**61), 7, 2**40):
-        fold.add(time, 512, -1, -1)
+        fold.add([time], [512], [-1], [-1])
     timeline = fold.timeline()
     assert timeline.relative
     assert timeline.reserved is None

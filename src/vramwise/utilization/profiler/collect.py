@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import gc
 import json
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from itertools import compress
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, cast
 
 from vramwise.errors import SourceError
+from vramwise.utilization.profiler.batches import (
+    ABSENT_TEXTS,
+    LARGEST,
+    fraction,
+    moments,
+    signed,
+    times,
+    whole,
+    wholes,
+)
 from vramwise.utilization.profiler.files import TraceFile
-from vramwise.utilization.profiler.memory_timeline import MemoryFold
+from vramwise.utilization.profiler.growing import Growing, Names
+from vramwise.utilization.profiler.memory_timeline import MemoryFold, TakesMemory
 from vramwise.utilization.profiler.recording import (
     ABSENT,
     KERNEL,
@@ -22,12 +34,13 @@ from vramwise.utilization.profiler.recording import (
     CollectiveRecord,
     CpuCalls,
     GpuEvents,
+    Likes,
     ProductCalls,
     Recording,
     StepMark,
 )
 from vramwise.utilization.profiler.stream import EventStream, stream_of
-from vramwise.utilization.profiler.times import NS_PER_US, nanoseconds
+from vramwise.utilization.profiler.times import nanoseconds
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Arguments, Event
@@ -57,39 +70,10 @@ GROUPS: dict[str | None, int] = {
 """What is done with the events of a category."""
 STEP = "ProfilerStep"
 MEMORY = "[memory]"
-GPU_COLUMNS = ("start", "duration", "kind", "name", "stream", "device", "correlation", "num_bytes", "external_id")
-ABSENT_TEXTS = (b"", b"null")
 MOST_KEPT = 40_000_000
-"""At most some 4 GB; a step of a large model has some 10,000 to 100,000."""
-LARGEST = 2**62
-MOST_US = LARGEST // NS_PER_US
-
-
-class _Columns:
-    """Growing columns of whole numbers, eight bytes a cell; rows lie one behind the other until they are read."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.cells = array("q")
-        self.append = self.cells.extend
-
-    def __len__(self) -> int:
-        return len(self.cells) // self.count
-
-    def arrays(self) -> list[Any]:
-        """Each column by itself; the rows are gone then, so that a trace is not held twice."""
-        from vramwise.utilization.profiler.columns import np
-
-        columns = [np.array(self.cells[i :: self.count], dtype=np.int64) for i in range(self.count)]
-        self.cells = array("q")
-        self.append = self.cells.extend
-        return columns
-
-
-class TakesMemory(Protocol):
-    """Takes the memory events of one device: time in ns, the change, and what is allocated and reserved then."""
-
-    def add(self, time: int, change_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None: ...
+"""At most some 2 GB; a step of a large model has some 10,000 to 100,000."""
+KEPT_OF_A_LIKE = 16
+"""So many events take as much memory as a like that only one event has."""
 
 
 class Collector:
@@ -101,11 +85,12 @@ class Collector:
     def __init__(self, memory_of: Callable[[str], TakesMemory] | None = None) -> None:
         self._memory_of = memory_of
         self._folds: list[MemoryFold] = []
-        self._names: dict[str, int] = {}
-        self._gpu = _Columns(len(GPU_COLUMNS))
-        self._per_sm, self._occupancy = array("d"), array("d")
-        self._calls = _Columns(4)
-        self._products = _Columns(2)
+        self._names = Names()
+        self._gpu = Growing(5)
+        self._likes: dict[tuple[Any, ...], int] = {}
+        self._like_of: dict[tuple[Any, ...], int] = {}
+        self._calls = Growing(4)
+        self._products = Growing(2)
         self._steps: list[StepMark] = []
         self._collectives: list[CollectiveRecord] = []
         self._memory: dict[str, tuple[TakesMemory, ...]] = {}
@@ -114,40 +99,54 @@ class Collector:
 
     def take(self, events: Iterable[Event]) -> None:
         """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
-        if len(self._gpu) + len(self._calls) > MOST_KEPT:
+        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * len(self._likes) > MOST_KEPT:
             raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
-        kinds = GPU_KINDS
+        on_gpu: list[Event] = []
+        calls: list[Event] = []
+        products: list[Event] = []
+        memory: list[Event] = []
         for event in events:
             group = GROUPS.get(event.cat, _OTHERS)  # one look-up: most events are of a category that nothing needs
             if group == _UNREAD:
                 continue
             if group == _GPU:
-                self._take_gpu(event, kinds[event.cat])  # type: ignore[index]
+                on_gpu.append(event)
             elif group == _CALL:
-                self._take_call(event)
+                calls.append(event)
             elif group == _OPERATOR and STEP not in (event.name or ""):
                 if event.name in PRODUCTS and event.args is not None:
-                    self._take_product(PRODUCTS[event.name], event.args)
+                    products.append(event)
             elif event.ph == "X":
-                self._take_cpu(event)
+                self._take_cpu(event, on_gpu)
             elif event.name == MEMORY and event.args is not None:
-                self._take_memory(event, event.args)
+                memory.append(event)
+        if products:
+            self._take_products(products)
+        if memory:
+            self._take_memory(memory)
+        if calls and not self._take_calls(calls):
+            for event in calls:
+                self._take_call(event, on_gpu)
+        if on_gpu and not self._take_all_gpu(on_gpu):
+            for event in on_gpu:
+                self._take_gpu(event)
 
     def recording(self, stream: EventStream | RowStream) -> Recording:
         """Everything that was taken, with the document's header."""
         from vramwise.utilization.profiler.columns import np
 
-        whole = dict(zip(GPU_COLUMNS, self._gpu.arrays(), strict=True))
-        gpu = GpuEvents(**whole, blocks_per_sm=np.array(self._per_sm), occupancy_pct=np.array(self._occupancy))
+        *whole_numbers, per_sm, occupancy = zip(*self._likes, strict=True) if self._likes else ((),) * 6
+        kinds, names, streams, devices = (np.array(column, dtype=np.int64) for column in whole_numbers)
+        alike = Likes(kinds, names, streams, devices, np.array(per_sm), np.array(occupancy))
         return Recording(
             file=stream.name,
             header=stream.header,
             events_read=stream.events_read,
             truncated=stream.truncated,
-            names=tuple(self._names),
-            gpu=gpu,
-            calls=CpuCalls(*self._calls.arrays()),
-            products=ProductCalls(*self._products.arrays()),
+            names=self._names.known(),
+            gpu=GpuEvents(alike, *self._gpu.columns()),
+            calls=CpuCalls(*self._calls.columns()),
+            products=ProductCalls(*self._products.columns()),
             steps=tuple(self._steps),
             collectives=tuple(self._collectives),
             memory=tuple(fold.timeline() for fold in self._folds),
@@ -155,71 +154,133 @@ class Collector:
             left_out=self._left_out,
         )
 
-    def _take_gpu(self, event: Event, kind: int) -> None:
-        times = self._times(event)
-        if times is None:
-            self._left_out["GPU events without a time"] = self._left_out.get("GPU events without a time", 0) + 1
-            return
-        args = event.args
-        name = self._name(event.name)
-        if args is None:
-            self._gpu.append((*times, kind, name, *(ABSENT,) * 5))
-            self._per_sm.append(float("nan"))
-            self._occupancy.append(float("nan"))
-            return
-        if args.collective is not None or args.in_elements is not None:
-            self._collectives.append(_collective(len(self._gpu), args))
-        where = _whole(args.stream), _whole(args.device), _whole(args.correlation), _whole(args.num_bytes)
-        self._gpu.append((*times, kind, name, *where, _external_id(args)))
-        self._per_sm.append(_fraction(args.blocks_per_sm))
-        self._occupancy.append(_fraction(args.occupancy))
+    def _take_all_gpu(self, events: list[Event]) -> bool:
+        """GPU events together; False, with nothing taken, where one of them is an odd one."""
+        args: Any = [event.args for event in events]
+        if not all(args):
+            return False
+        starts, durations = times([event.ts for event in events]), times([event.dur for event in events])
+        if starts is None or durations is None:
+            return False
+        self._whole = self._whole and starts.no_fraction
+        streams, devices = wholes([one.stream for one in args]), wholes([one.device for one in args])
+        alike = zip([event.cat for event in events], [event.name for event in events], streams, devices,
+                    [one.blocks_per_sm for one in args], [one.occupancy for one in args], strict=True)  # fmt: skip
+        collectives, elements = [one.collective for one in args], [one.in_elements for one in args]
+        if collectives.count(None) < len(args) or elements.count(None) < len(args):
+            for place, stated in enumerate(zip(collectives, elements, strict=True)):
+                if stated != (None, None):
+                    self._take_collective(len(self._gpu) + place, events[place])
+        self._gpu.extend(
+            starts.values, durations.values, wholes([one.correlation for one in args]), _external_ids(args),
+            self._places_of_likes(list(alike)),
+        )  # fmt: skip
+        return True
 
-    def _take_call(self, event: Event) -> None:
+    def _places_of_likes(self, alike: list[tuple[Any, ...]]) -> list[int]:
+        with suppress(TypeError):  # what cannot be hashed is no number
+            found = list(map(self._like_of.get, alike))
+            if None in found:
+                for one in dict.fromkeys(alike):
+                    if one not in self._like_of:
+                        self._like_of[one] = self._like(*one)
+                found = list(map(self._like_of.get, alike))
+            return found  # type: ignore[return-value]
+        return [self._like(*one) for one in alike]
+
+    def _like(self, cat: str, name: str | None, stream: int, device: int, per_sm: object, occupancy: object) -> int:
+        """The place of what an event has in common with others."""
+        figures = fraction(per_sm), fraction(occupancy)
+        like = (GPU_KINDS.get(cat, STREAM_ONLY), self._names.place(name), stream, device, *figures)
+        return self._likes.setdefault(like, len(self._likes))
+
+    def _take_gpu(self, event: Event) -> None:
+        """An event of a GPU by itself."""
+        found = self._times(event)
+        if found is None:
+            if event.cat in GPU_KINDS:
+                self._left_out["GPU events without a time"] = self._left_out.get("GPU events without a time", 0) + 1
+            return
+        args: Any = event.args
+        self._take_collective(len(self._gpu), event)
+        said = (args.stream, args.device, args.correlation) if args else (None,) * 3
+        stream, device, correlation = map(whole, said)
+        figures = (args.blocks_per_sm, args.occupancy) if args else (None, None)
+        like = self._like(event.cat or "", event.name, stream, device, *figures)
+        self._gpu.append(*found, correlation, _external_id(args) if args else ABSENT, like)
+
+    def _take_collective(self, row: int, event: Event) -> None:
+        args = event.args
+        stated = args is not None and (args.collective is not None or args.in_elements is not None)
+        if stated and event.cat in GPU_KINDS:
+            self._collectives.append(_collective(row, args))
+
+    def _take_calls(self, events: list[Event]) -> bool:
+        """Usual calls together, with a correlation and no stream; False, with nothing taken, where one is odd."""
+        args: Any = [event.args for event in events]
+        if not all(args) or [one.stream for one in args].count(None) < len(args):
+            return False
+        correlations = [one.correlation for one in args]
+        if set(map(type, correlations)) != {int} or min(correlations) < 0 or max(correlations) >= LARGEST:
+            return False
+        starts, durations = times([event.ts for event in events]), times([event.dur for event in events])
+        if starts is None or durations is None:
+            return False
+        self._whole = self._whole and starts.no_fraction
+        names = self._names.places([event.name for event in events])
+        self._calls.extend(starts.values, durations.values, names, correlations)
+        return True
+
+    def _take_call(self, event: Event, on_gpu: list[Event]) -> None:
         """The usual call with a correlation and no stream; `_take_cpu` takes every other."""
         args = event.args
         if args is None or args.stream is not None or type(args.correlation) is not int:
-            self._take_cpu(event)
+            self._take_cpu(event, on_gpu)
             return
-        times = self._times(event)
-        if times is not None and 0 <= args.correlation < LARGEST:
-            self._calls.append((*times, self._name(event.name), args.correlation))
+        found = self._times(event)
+        if found is not None and 0 <= args.correlation < LARGEST:
+            self._calls.append(*found, self._names.place(event.name), args.correlation)
 
-    def _take_cpu(self, event: Event) -> None:
+    def _take_cpu(self, event: Event, on_gpu: list[Event]) -> None:
         args, name = event.args, event.name or ""
-        if STEP in name:
-            times = self._times(event)
-            if times is not None:
-                on_gpu = (event.cat or "").startswith("gpu_")
-                self._steps.append(StepMark(name, *times, on_gpu))
+        if STEP in name and (found := self._times(event)) is not None:
+            self._steps.append(StepMark(name, *found, (event.cat or "").startswith("gpu_")))
         if args is None:
             return
-        if args.stream is not None and _whole(args.stream) >= 0:
-            times = self._times(event)
-            if times is not None and event.cat:
-                where = _whole(args.device), _whole(args.correlation), ABSENT, ABSENT
-                self._gpu.append((*times, STREAM_ONLY, self._name(name), _whole(args.stream), *where))
-                self._per_sm.append(float("nan"))
-                self._occupancy.append(float("nan"))
-        elif args.correlation is not None and (correlation := _whole(args.correlation)) >= 0:
-            times = self._times(event)
-            if times is not None:
-                self._calls.append((*times, self._name(name), correlation))
+        if args.stream is not None and whole(args.stream) >= 0:
+            if event.cat:
+                on_gpu.append(event)
+        elif args.correlation is not None and (correlation := whole(args.correlation)) >= 0:
+            found = self._times(event)
+            if found is not None:
+                self._calls.append(*found, self._names.place(name), correlation)
 
-    def _take_product(self, first: int, args: Arguments) -> None:
-        flops, called = product_flops(args.input_dims, first), _external_id(args)
-        if flops and called != ABSENT:
-            self._products.append((called, flops))
+    def _take_products(self, events: list[Event]) -> None:
+        args: Any = [event.args for event in events]
+        firsts = map(PRODUCTS.__getitem__, [event.name or "" for event in events])
+        flops = list(map(product_flops, [one.input_dims for one in args], firsts))
+        called = _external_ids(args)
+        if 0 in flops or ABSENT in called:
+            kept = [flop > 0 and one != ABSENT for flop, one in zip(flops, called, strict=True)]
+            called, flops = list(compress(called, kept)), list(compress(flops, kept))
+        self._products.extend(called, flops)
 
-    def _take_memory(self, event: Event, args: Arguments) -> None:
-        start = event.ts if event.ts is None or type(event.ts) is int else bytes(event.ts)
-        if start is None or start in ABSENT_TEXTS or _whole(args.memory_device_type) == 0:
-            return  # no time, or the host's memory
-        device = f"GPU {_whole(args.memory_device)}"
-        if device not in self._memory:
-            self._memory[device] = self._takers(device)
-        totals = _whole(args.memory_total_allocated), _whole(args.memory_total_reserved)
-        for one in self._memory[device]:
-            one.add(nanoseconds(start), _signed(args.memory_bytes), *totals)
+    def _take_memory(self, events: list[Event]) -> None:
+        """Events with a time that are not of the host's memory."""
+        kept: list[Any] = [
+            event for event in events if _has_time(event) and whole(cast("Any", event.args).memory_device_type) != 0
+        ]
+        by_device: dict[str, list[Any]] = {}
+        for event, number in zip(kept, wholes([event.args.memory_device for event in kept]), strict=True):
+            by_device.setdefault(f"GPU {number}", []).append(event)
+        for device, of_it in by_device.items():
+            if device not in self._memory:
+                self._memory[device] = self._takers(device)
+            args = [event.args for event in of_it]
+            totals = [one.memory_total_allocated for one in args], [one.memory_total_reserved for one in args]
+            found = moments([event.ts for event in of_it]), [signed(one.memory_bytes) for one in args]
+            for taker in self._memory[device]:
+                taker.add(*found, *map(wholes, totals))
 
     def _takers(self, device: str) -> tuple[TakesMemory, ...]:
         self._folds.append(MemoryFold(device))
@@ -227,28 +288,15 @@ class Collector:
 
     def _times(self, event: Event) -> tuple[int, int] | None:
         start, duration = event.ts, event.dur
-        if (
-            type(start) is int
-            and type(duration) is int
-            and -MOST_US < start < MOST_US
-            and -MOST_US < duration < MOST_US
-        ):
-            return start * NS_PER_US, duration * NS_PER_US
         if start is None or duration is None or duration == b"":
             return None
         if type(start) is int:
             return nanoseconds(start), nanoseconds(duration)
         start = bytes(start)
-        if start[-4:-3] == b".":  # three decimals, as Kineto writes them
-            self._whole = False
-        elif start in ABSENT_TEXTS:
+        if start in ABSENT_TEXTS:
             return None
-        else:
-            self._whole = self._whole and b"." not in start
+        self._whole = self._whole and b"." not in start
         return nanoseconds(start), nanoseconds(duration)
-
-    def _name(self, name: str | None) -> int:
-        return self._names.setdefault(name or "", len(self._names))
 
 
 def read_trace(
@@ -285,49 +333,46 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 def product_flops(dims: Any, first: int) -> int:
     """2 m k n of a product by its factors' shapes, times the batch where they have one; 0 for other shapes."""
+    if dims is None or isinstance(dims, list | dict | str | int | float):  # what the standard library read
+        return _flops(dims, first)
+    return _flops_of_text(bytes(dims), first)
+
+
+@lru_cache(1024)
+def _flops_of_text(text: bytes, first: int) -> int:
     try:
-        shapes: Any = dims if isinstance(dims, list) else json.loads(bytes(dims))
+        return _flops(json.loads(text), first)
+    except (ValueError, RecursionError):
+        return 0
+
+
+def _flops(shapes: Any, first: int) -> int:
+    try:
         *batch, m, k = shapes[first]
         *_, other_k, n = shapes[first + 1]
-        flops = 2 * prod([*batch, m, k, n])
-    except (TypeError, ValueError, IndexError, RecursionError):
+    except (TypeError, ValueError, IndexError, KeyError):
         return 0
-    return flops if k == other_k and isinstance(flops, int) and 0 < flops < LARGEST else 0
+    sizes = [*batch, m, k, n]
+    if k != other_k or set(map(type, sizes)) != {int}:
+        return 0
+    flops = 2 * prod(sizes)
+    return flops if 0 < flops < LARGEST else 0
+
+
+def _has_time(event: Event) -> bool:
+    return event.ts is not None and (type(event.ts) is int or bytes(event.ts) not in ABSENT_TEXTS)
+
+
+def _external_ids(args: Any) -> list[int]:
+    return wholes([one.external_id if one.external_id is not None else one.old_external_id for one in args])
 
 
 def _external_id(args: Arguments) -> int:
-    return _whole(args.external_id if args.external_id is not None else args.old_external_id)
+    return whole(args.external_id if args.external_id is not None else args.old_external_id)
 
 
-def _whole(value: object) -> int:
-    """A whole number that is not negative; ABSENT for anything else (ROCm writes some as text)."""
-    if type(value) is int and 0 <= value < LARGEST:
-        return value
-    if value is None:
-        return ABSENT
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        value = int(value)
-        return value if value < LARGEST else ABSENT
-    return ABSENT
-
-
-def _signed(value: object) -> int:
-    return value if isinstance(value, int) and abs(value) < LARGEST else 0
-
-
-def _fraction(value: object) -> float:
-    if type(value) is float:
-        return value
-    if isinstance(value, str):
-        try:
-            value = float(value) if len(value) < 40 else None
-        except ValueError:
-            value = None
-    return float(value) if isinstance(value, int | float) and abs(value) < LARGEST else float("nan")
-
-
-def _collective(row: int, args: Arguments) -> CollectiveRecord:
-    known = {name: _whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size", "sequence")}
+def _collective(row: int, args: Any) -> CollectiveRecord:
+    known = {name: whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size", "sequence")}
     sizes = {name: None if value == ABSENT else value for name, value in known.items()}
     words = {
         name: value if isinstance(value := getattr(args, name), str) else None

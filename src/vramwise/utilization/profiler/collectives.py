@@ -79,14 +79,15 @@ def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
 
     facts = {record.row: record for record in recording.collectives}
     communicates = np.array([kernel(name).communicates for name in recording.names] or [False])
-    rows = np.flatnonzero(communicates[events.name]) if len(events) else np.empty(0, dtype=np.int64)
+    names = events.name
+    rows = np.flatnonzero(communicates[names]) if len(events) else np.empty(0, dtype=np.int64)
     found = []
     for row in rows[np.argsort(events.start[rows], kind="stable")].tolist():
         record = facts.get(row)
         found.append(
             Collective(
                 row=row,
-                kind=_kind(recording.names[events.name[row]], (record.collective or "") if record else ""),
+                kind=_kind(recording.names[names[row]], (record.collective or "") if record else ""),
                 group=record.group if record and record.group else "",
                 members=record.members if record and record.members else "",
                 sequence=record.sequence if record else None,

@@ -16,7 +16,6 @@ ARGUMENTS = {
     "correlation": "correlation",
     "stream": "stream",
     "device": "device",
-    "num_bytes": "bytes",
     "blocks_per_sm": "blocks per SM",
     "occupancy": "est. achieved occupancy %",
     "collective": "Collective name",
@@ -51,7 +50,6 @@ if TYPE_CHECKING:  # a Protocol costs a quarter of a millisecond
         correlation: object
         stream: object
         device: object
-        num_bytes: object
         blocks_per_sm: object
         occupancy: object
         collective: object

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import TraceFile
 from vramwise.utilization.profiler.recording import Recording
+
+if TYPE_CHECKING:
+    from vramwise.utilization.profiler.memory_timeline import Bytes
 
 MOST_POINTS = 5_000_000
 
@@ -19,14 +23,13 @@ class MemoryPoints:
         self.time_ns, self.allocated, self.reserved = array("q"), array("q"), array("q")
         self.cut = False
 
-    def add(self, time: int, change_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
-        """One event. Those above MOST_POINTS are counted as cut."""
-        if len(self.time_ns) >= MOST_POINTS:
-            self.cut = True
-            return
-        self.time_ns.append(time)
-        self.allocated.append(max(0, allocated_bytes))
-        self.reserved.append(max(0, reserved_bytes))
+    def add(self, times: Bytes, changes: Bytes, allocated: Bytes, reserved: Bytes) -> None:
+        """Some events. Those above MOST_POINTS are counted as cut."""
+        free = MOST_POINTS - len(self.time_ns)
+        self.cut = self.cut or len(times) > free
+        self.time_ns.extend(times[:free])
+        self.allocated.extend(max(0, one) for one in allocated[:free])
+        self.reserved.extend(max(0, one) for one in reserved[:free])
 
 
 def read_with_memory(file: TraceFile, *, partial: bool = False) -> tuple[Recording, list[MemoryPoints]]:

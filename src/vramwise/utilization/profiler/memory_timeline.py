@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Bytes = Sequence[int]
+
     from vramwise.utilization.profiler.columns import Integers
 
 MOST_BINS = 512
 FIRST_BIN_NS = 1000
 PENDING_EVENTS = 32_768
 """Events that wait until they are folded into bins, 32 bytes each."""
-_CELLS = 4
 
 
 class Totals(NamedTuple):
@@ -45,8 +48,14 @@ class MemoryTimeline(NamedTuple):
     reserved_high: Integers
 
 
+class TakesMemory(Protocol):
+    """Takes memory events of one device: times in ns, the changes, and what is allocated and reserved then."""
+
+    def add(self, times: Bytes, changes: Bytes, allocated: Bytes, reserved: Bytes) -> None: ...
+
+
 class MemoryFold:
-    """Takes the events of one device one by one, in the file's order; holds at most MOST_BINS bins and some events.
+    """Takes the events of one device in the file's order; holds at most MOST_BINS bins and some events.
 
     A bin's width doubles whenever the bins would be too many, which merges them two by two: low, high and last of two
     bins follow from those of each.
@@ -54,7 +63,7 @@ class MemoryFold:
 
     def __init__(self, device: str) -> None:
         self._device = device
-        self._pending = array("q")
+        self._pending = _no_events()
         self._events = 0
         self._running = 0
         self._relative: bool | None = None
@@ -64,15 +73,16 @@ class MemoryFold:
         self._width = FIRST_BIN_NS
         self._bins: list[Integers] | None = None
 
-    def add(self, time: int, change_bytes: int, allocated_bytes: int, reserved_bytes: int) -> None:
-        """One event: when (ns), and totals after it, negative where the trace states none."""
-        self._pending.extend((time, change_bytes, allocated_bytes, reserved_bytes))
-        if len(self._pending) >= PENDING_EVENTS * _CELLS:
+    def add(self, times: Bytes, changes: Bytes, allocated: Bytes, reserved: Bytes) -> None:
+        """Some events: when (ns), and totals after each, negative where the trace states none."""
+        for pending, values in zip(self._pending, (times, changes, allocated, reserved), strict=True):
+            pending.extend(values)
+        if len(self._pending[0]) >= PENDING_EVENTS:
             self._fold()
 
     def timeline(self) -> MemoryTimeline:
         """Everything that was added."""
-        if self._pending:
+        if self._pending[0]:
             self._fold()
         assert self._bins is not None  # a fold is made for its first event
         index, low, high, last, reserved = self._bins
@@ -84,8 +94,8 @@ class MemoryFold:
     def _fold(self) -> None:
         from vramwise.utilization.profiler.columns import np
 
-        time, change, allocated, reserved = (np.array(self._pending[i::_CELLS], dtype=np.int64) for i in range(_CELLS))
-        self._pending = array("q")
+        time, change, allocated, reserved = (np.asarray(cells) for cells in self._pending)
+        self._pending = _no_events()
         self._events += len(time)
         if self._relative is None:
             self._relative, self._origin = not (allocated >= 0).any(), int(time[0])
@@ -122,6 +132,10 @@ class MemoryFold:
             last[ends],
             np.maximum.reduceat(reserved, begins),
         ]
+
+
+def _no_events() -> tuple[array[int], ...]:
+    return tuple(array("q") for _ in range(4))
 
 
 def _totals(before: Totals | None, time: Integers, held: Integers) -> Totals | None:

@@ -164,6 +164,9 @@ def array(values: Iterable[object], dtype: object = None) -> Column:
     return Column(values)
 
 
+asarray = array
+
+
 def full(count: int, value: object, dtype: object = None) -> Column:
     """The same number so often."""
     return Column(repeat(value, count))

@@ -15,26 +15,66 @@ KERNEL, MEMCPY, MEMSET, STREAM_ONLY = range(4)
 ABSENT = -1
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class GpuEvents:
-    """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing."""
+class Likes(NamedTuple):
+    """What many GPU events say alike, once each: columns by the place of such a like."""
 
-    start: Integers
-    duration: Integers
     kind: Integers
     name: Integers
     stream: Integers
     device: Integers
-    correlation: Integers
-    num_bytes: Integers
-    external_id: Integers
     blocks_per_sm: Floats
     occupancy_pct: Floats
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GpuEvents:
+    """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing.
+
+    A trace has hundreds of thousands of events and some hundred likes: `like` says which of them each event is, and
+    their columns are made when they are asked for.
+    """
+
+    likes: Likes
+    start: Integers
+    duration: Integers
+    correlation: Integers
+    external_id: Integers
+    like: Integers
 
     @property
     def end(self) -> Integers:
         """When each event ended."""
         return self.start + self.duration
+
+    @property
+    def kind(self) -> Integers:
+        """KERNEL, MEMCPY, MEMSET or STREAM_ONLY."""
+        return self.likes.kind[self.like]
+
+    @property
+    def name(self) -> Integers:
+        """The place of each name among the recording's."""
+        return self.likes.name[self.like]
+
+    @property
+    def stream(self) -> Integers:
+        """The stream of each."""
+        return self.likes.stream[self.like]
+
+    @property
+    def device(self) -> Integers:
+        """The GPU of each."""
+        return self.likes.device[self.like]
+
+    @property
+    def blocks_per_sm(self) -> Floats:
+        """Blocks by multiprocessor of each kernel."""
+        return self.likes.blocks_per_sm[self.like]
+
+    @property
+    def occupancy_pct(self) -> Floats:
+        """The achieved occupancy that the profiler estimated of each kernel."""
+        return self.likes.occupancy_pct[self.like]
 
     def __len__(self) -> int:
         return len(self.start)
@@ -43,7 +83,10 @@ class GpuEvents:
         """The events that a mask or an index chooses; these themselves, and no second copy, where a mask has all."""
         if chosen.dtype == bool and chosen.all():
             return self
-        return GpuEvents(*(getattr(self, column)[chosen] for column in self.__dataclass_fields__))
+        return GpuEvents(
+            self.likes,
+            *(column[chosen] for column in (self.start, self.duration, self.correlation, self.external_id, self.like)),
+        )
 
 
 class CpuCalls(NamedTuple):

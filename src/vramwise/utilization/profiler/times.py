@@ -7,6 +7,8 @@ from vramwise.errors import SourceError, clipped
 NS_PER_US = 1000
 FARTHEST_NS = 2**62
 LONGEST_TEXT = 40
+LONGEST_PLAIN = 19
+"""Eighteen digits and a point, or a sign: below FARTHEST_NS."""
 LONGEST_FLOAT_US = 1e12
 """Up to here, eleven days, a double is finer than a nanosecond: good for durations, not for times of day."""
 
@@ -21,10 +23,10 @@ def nanoseconds(given: int | float | bytes) -> int:
     if isinstance(given, int | float):
         return _of_number(given)
     try:
-        if given[-4:-3] == b"." and len(given) <= 22:
+        if given[-4:-3] == b"." and len(given) <= LONGEST_PLAIN:
             return int(given.replace(b".", b"", 1))  # 12.345 µs are 12345 ns: the point moves three places
         whole, _, fraction = given.partition(b".")
-        if len(fraction) <= 3 and len(whole) <= 18:
+        if len(fraction) <= 3 and len(whole) <= LONGEST_PLAIN - 4:
             return int(whole + fraction.ljust(3, b"0"))
     except ValueError:
         pass
