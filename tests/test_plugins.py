@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from shown_commands import sessions
 from vramwise import plugins
 from vramwise.cli.main import main
 from vramwise.errors import VramwiseError
 
-EXAMPLE = Path(__file__).parents[1] / "docs" / "examples" / "quartz-plugin"
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLE = DOCS / "examples" / "quartz-plugin"
+PAGE = DOCS / "plugins.md"
 QUARTZ = (
     "--model-type quartz --hidden-size 1024 --intermediate-size 4096 --num-hidden-layers 8 --num-attention-heads 16"
     " --num-key-value-heads 4 --vocab-size 32000"
@@ -42,7 +46,6 @@ def run(target, *arguments):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("--version", "plug-in quartz (vramwise-quartz 0.1.0): model types quartz; frameworks quartz-trainer"),
         (f"estimate {QUARTZ} --task train --framework quartz-trainer --gpu q1", "Quartz Q1 96GB"),
         (f"estimate {QUARTZ} --task serve --engine quartz-server --gpu-memory-utilization 0.5 --gpu q1", "KV cache"),
         (f"estimate {QUARTZ} --task train --kernels quartz-kernels --gpu q1", "Quartz Q1 96GB"),
@@ -56,6 +59,11 @@ def test_the_example_is_installed_and_answers(target, command, said):
     assert done.stderr == ""
     assert done.returncode == 0
     assert said in done.stdout
+
+
+def test_the_page_shows_how_it_is_listed(target):
+    ((command, output),) = sessions(PAGE)
+    assert run(target, *shlex.split(command)[1:]).stdout == output
 
 
 def test_its_engine_takes_the_settings_of_the_one_it_is_like(target):

@@ -13,14 +13,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from judged_cases import Line, judging, write
-from shown_commands import PATIENCE_S, shown
+from shown_commands import PATIENCE_S, sessions, shown, written_anew
 
 ROOT = Path(__file__).parents[1]
 DOCS = (
@@ -39,9 +38,6 @@ GUIDES = sorted(
     for path in (ROOT / "docs" / folder).glob("*.md")
 )
 PAGES = ("README.md", "README.zh.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS), *GUIDES)
-BLOCK = re.compile(r"(?<=```console\n).*?(?=^```)", re.DOTALL | re.MULTILINE)
-SESSION = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
-OURS = re.compile(r"vramwise ")
 ACCURACY = "vramwise accuracy "
 WIDTH = "100"
 COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
@@ -50,14 +46,6 @@ FOUND: dict[str, Line] = {}
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
 GENERATED = re.compile(r"reference/|\.svg$|(?:^|/)(?:contributing|changelog|security)\.md$")
 """Pages and pictures that are there once the site is built, which checks these links."""
-
-
-def sessions(page: str) -> Iterator[tuple[str, str]]:
-    """Each of our commands on a page with the output below it."""
-    for block in BLOCK.findall((ROOT / page).read_text("utf-8")):
-        for session in SESSION.finditer(block):
-            if OURS.match(session["command"]):
-                yield session["command"], session["output"]
 
 
 @cache
@@ -87,7 +75,7 @@ def commands_by_program() -> dict[str, list[tuple[str, str, str]]]:
     """(page, command, output) by what runs: one test each, so that nothing runs twice; all tables of errors in one."""
     found: dict[str, list[tuple[str, str, str]]] = {}
     for page in PAGES:
-        for command, output in sessions(page):
+        for command, output in sessions(ROOT / page):
             runs = ACCURACY if command.startswith(ACCURACY) else command.partition(" | ")[0]
             found.setdefault(runs, []).append((page, command, output))
     return found
@@ -101,7 +89,7 @@ def test_the_page_shows_what_the_command_prints(sessions_of):
 
 
 def test_the_readme_shows_the_main_commands():
-    commands = [command for command, _ in sessions("README.md")]
+    commands = [command for command, _ in sessions(ROOT / "README.md")]
     assert any(command.startswith("vramwise estimate") and "--task" not in command for command in commands)
     assert all(any(said in command for command in commands) for said in ("--task train", "-- vllm serve"))
     assert any(command.startswith("vramwise accuracy benchmarks/cases") for command in commands)
@@ -156,16 +144,8 @@ def test_the_pages_count_the_cases_of_today(page):
 
 
 if __name__ == "__main__":
-
-    def fresh(block: re.Match[str]) -> str:
-        def session(found: re.Match[str]) -> str:
-            command = found["command"]
-            return f"$ {command}\n{printed(command) if OURS.match(command) else found['output']}"
-
-        return SESSION.sub(session, block.group())
-
     for name in sys.argv[1:] or PAGES:
         page = ROOT / name
-        page.write_text(BLOCK.sub(fresh, counted(page.read_text("utf-8"))), "utf-8")
+        page.write_text(written_anew(counted(page.read_text("utf-8")), printed), "utf-8")
     if not sys.argv[1:]:  # every case is on a page
         write(FOUND)

@@ -12,19 +12,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from shown_commands import shown
+from shown_commands import sessions, shown, written_anew
 
 PAGE = Path(__file__).parents[2] / "docs" / "seed-facts.md"
-BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
 ROWS = range(1, 31)
-
-
-def sessions():
-    """Each command of the page with the output below it."""
-    for block in BLOCK.findall(PAGE.read_text("utf-8")):
-        for session in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = session.partition("\n")
-            yield command, output
 
 
 def printed(command):
@@ -34,7 +25,7 @@ def printed(command):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the page's commands are for a POSIX shell")
-@pytest.mark.parametrize(("command", "output"), list(sessions()))
+@pytest.mark.parametrize(("command", "output"), list(sessions(PAGE)))
 def test_the_page_shows_what_the_command_prints(command, output):
     assert printed(command) == output
 
@@ -52,14 +43,9 @@ def test_the_commands_that_need_an_extra_say_so():
     for extra, start in need.items():
         before = page.partition(f"$ {start}")[0].rpartition("```\n")[2]
         assert f"`vramwise[{extra}]`" in before
-    programs = {command.split()[1] for command, _ in sessions()}
+    programs = {command.split()[1] for command, _ in sessions(PAGE)}
     assert programs - {"web", "dry-run"} <= {"estimate", "gpus", "dtypes", "plan", "mfu", "profile", "doctor", "models"}
 
 
 if __name__ == "__main__":
-
-    def fresh(block):
-        commands = re.findall(r"^\$ (.*)", block.group(), flags=re.MULTILINE)
-        return "".join(f"$ {command}\n{printed(command)}" for command in commands)
-
-    PAGE.write_text(BLOCK.sub(fresh, PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(written_anew(PAGE.read_text("utf-8"), printed), "utf-8")

@@ -10,11 +10,13 @@ import platform
 import resource
 import shutil
 import signal
+from pathlib import Path
 
 import pytest
 from made_jobs import job
 from made_traces import text
 
+from shown_commands import sessions, shown
 from vramwise.cli.main import main
 from vramwise.errors import SourceError
 from vramwise.utilization.job import folder as folders
@@ -28,14 +30,22 @@ pytest.importorskip("duckdb")
 write_table = pytest.importorskip("pyarrow.parquet").write_table
 
 
+PAGE = Path(__file__).parents[2] / "docs" / "whole-jobs.md"
+
+
+def written(traces, folder):
+    """Ranks on two hosts, a folder each, as `tensorboard_trace_handler` names them."""
+    for rank, trace in enumerate(traces):
+        node = f"node{rank * 2 // len(traces)}"
+        (folder / node).mkdir(parents=True, exist_ok=True)
+        (folder / node / f"{node}_{100 + rank}.17000000.pt.trace.json.gz").write_bytes(gzip.compress(text(trace)))
+    return folder
+
+
 @pytest.fixture
 def traces(tmp_path):
-    """Eight ranks on two hosts, a folder each, as `tensorboard_trace_handler` names them; rank 2 is late."""
-    for rank, trace in enumerate(job(8, late={2: 900})):
-        host = tmp_path / "traces" / f"node{rank // 4}"
-        host.mkdir(parents=True, exist_ok=True)
-        (host / f"node{rank // 4}_{100 + rank}.17000000.pt.trace.json.gz").write_bytes(gzip.compress(text(trace)))
-    return tmp_path / "traces"
+    """Eight ranks; rank 2 is late."""
+    return written(job(8, late={2: 900}), tmp_path / "traces")
 
 
 def asked(capsys, *arguments):
@@ -315,3 +325,11 @@ def test_without_duckdb_several_traces_are_answered_one_by_one(traces, monkeypat
     printed = capsys.readouterr().out
     assert "rank 7" in printed
     assert printed.endswith("pip install 'vramwise[scale]'\n")
+
+
+@pytest.mark.skipif(platform.system() == "Windows", reason="the page's commands are for a POSIX shell")
+def test_the_page_shows_what_is_printed_of_such_a_job(tmp_path):
+    written(job(16, steps=5, late={6: 800}), tmp_path / "job")
+    assert len(list(sessions(PAGE))) == 2
+    for command, output in sessions(PAGE):
+        assert shown(command, merged=True, at=tmp_path).out == output
