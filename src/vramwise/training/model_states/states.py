@@ -313,8 +313,8 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         if train.zero_stage == 3:
             at_once = min(at_once, _stepped_at_once(pairs, train, placement))
         if train.zero_stage > 0 and train.optimizer == "adamw":
-            # DeepSpeed's partition, or sub-group, is one flat tensor to torch's AdamW (0.19 runtime/zero/stage_1_and_2.py
-            # single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat)
+            # DeepSpeed's partition, or sub-group, is one flat tensor to torch's AdamW (0.19 runtime/zero:
+            # stage_1_and_2.py single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat)
             flat = replace(pairs[0][0], shape=(at_once,))
             transient = step_transient_bytes(train.optimizer, train.optimizer_impl, [flat])
         else:
