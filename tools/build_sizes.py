@@ -12,8 +12,9 @@ from pathlib import Path
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model
 from vramwise.models.lengths import model_length
+from vramwise.planner.bounds import FILE_TYPES
 from vramwise.planner.running import bounds_of
-from vramwise.planner.sizes import FILE_TYPES, line_digest
+from vramwise.planner.sizes import line_digest
 from vramwise.sources.catalog import names
 
 TARGET = Path(__file__).parents[1] / "src/vramwise/planner/sizes.csv"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vramwise.errors import UnknownNameError, nearest
-from vramwise.planner.sizes import Bounds, known_bounds, num_parameters_of
+from vramwise.planner.bounds import Bounds
+from vramwise.planner.sizes import known_bounds, num_parameters_of
 from vramwise.planner.ways import Question
 from vramwise.sources.catalog import entry, names
 from vramwise.sources.known_names import words_of

@@ -12,8 +12,8 @@ from functools import lru_cache
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
+from vramwise.planner.bounds import FILE_TYPES, Bounds
 from vramwise.planner.machine import Machine
-from vramwise.planner.sizes import FILE_TYPES, Bounds
 from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
 from vramwise.serving.common.constants import constant

@@ -8,12 +8,13 @@ without such a row is described when its size is asked for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from zlib import crc32
 
 from vramwise.errors import VramwiseError
 from vramwise.models.lengths import model_length
+from vramwise.planner.bounds import FILE_TYPES, Bounds
 from vramwise.records import record
 from vramwise.sources.catalog import lines
 from vramwise.tables import Row, table
@@ -21,26 +22,6 @@ from vramwise.tables import Row, table
 _ONE_SIZE = 5 / 6
 """A model of this share of the largest of a size, or more, is of that size: 65 and 70 billion, 7 and 8."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
-
-
-FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
-"""llama.cpp's usual file types, the best first."""
-
-
-@record
-class Bounds:
-    """What a model takes on any machine, so that one that is too small is seen without its description.
-
-    `published_bytes`: its weights as they were published in `published_format`, 0 where that is plain 16 or 32 bits.
-    `file_bytes`: of a file of each usual type what lies on the card. `least_cache_bytes`: of the shortest context.
-    """
-
-    num_parameters: int
-    makes_text: bool
-    published_format: str
-    published_bytes: int
-    least_cache_bytes: int
-    file_bytes: Mapping[str, int]
 
 
 @record
