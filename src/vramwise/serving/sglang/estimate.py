@@ -32,7 +32,7 @@ from vramwise.serving.common.versions import Version, version_notes, version_of
 from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import PAGE, RUNNING, CompressedPools, compressed_pools, compresses_keys
 from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
-from vramwise.serving.sglang.weights import copied_experts, sglang_weights
+from vramwise.serving.sglang.weights import absorbed_projections, copied_experts, sglang_weights
 from vramwise.units import GIB, MIB
 
 DEFAULT_VERSION = RECORD.newest
@@ -224,7 +224,8 @@ def _weights(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> No
     rest = constant("sglang", "rest_bytes", (0,))
     low, expected, high = (round(size * GIB) for size in (rest.low, rest.expected, rest.high))
     loading = Node("loading", expected, rest.kind, low, high, source=rest.source)
-    more = (copied_experts(model, r.settings, r.storage, gpu, stage), _adapters(model, r, stage))
+    copies = (copied(model, r.settings, r.storage, gpu, stage) for copied in (copied_experts, absorbed_projections))
+    more = (*copies, _adapters(model, r, stage))
     return Node.group("weights", (*weights.children, loading, *(node for node in more if node is not None)))
 
 

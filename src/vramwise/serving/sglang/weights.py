@@ -7,6 +7,7 @@ from math import prod
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
+from vramwise.models.operations.attention import Attention
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
@@ -14,6 +15,7 @@ from vramwise.serving.common.layouts import capability_of, engine_layout, engine
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import version_of
 
+UNPACKED_VERSION = (0, 4, 7)  # from here on CUDA's copies of projections in blocks of fp8 are in 16 bits
 FP32_TABLES_VERSION, FP32_BYTES = (0, 4, 2), 4  # layers/rotary_embedding.py RotaryEmbedding of its own; vLLM's before
 
 # 0.5.19 models/qwen2_classification.py, qwen2_rm.py, llama_reward.py, llama_embedding.py, qwen3_embedding.py: classes
@@ -54,6 +56,40 @@ def copied_experts(model: Model, settings: ServeSettings, storage: Storage, gpu:
     return Node(
         "copies of shared experts", size, "exact", formula="(copies − 1) × shared expert of a rank",
         inputs={"copies": ranks}, source="SGLang 0.4.6 models/deepseek_v2.py determine_n_share_experts_fusion",
+    )  # fmt: skip
+
+
+def absorbed_projections(
+    model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int
+) -> Node | None:  # fmt: skip
+    """Latent attention's up-projections once more, cut into keys' and values', for decode steps.
+
+    0.4.4 to 0.5.23 models/deepseek_v2.py, deepseek_common/deepseek_weight_loader.py post_load_weights: w_kc and w_vc
+    are contiguous copies in 16 bits; of fp8 in fp8 where it goes by tensors or channels, and by blocks on ROCm and
+    before UNPACKED_VERSION.
+    """
+    ranks, version = settings.tensor_parallel_size, version_of(settings.engine_version)
+    first, end = engine_stages(settings).spans(model.num_layers)[stage]
+    size = 0
+    for block in list(model.layers())[first:end]:
+        latent = next((cache for cache in block.caches if cache.kind == "latent"), None)
+        attention = next(block.operations(Attention), None)
+        if latent is None or attention is None:
+            continue
+        heads = -(-attention.num_heads // ranks)
+        width = attention.inputs[1].width - latent.rope_dim + attention.inputs[2].width
+        projection = next((p for p in block.parameters if p.module.endswith("kv_b_proj")), None)
+        rule = None if projection is None else storage.rule_for(projection)
+        element = storage.bytes_per_element
+        if rule is not None and rule.layout == "fp8":
+            unpacks = version >= UNPACKED_VERSION and not (gpu is not None and gpu.vendor == "AMD")
+            element = element if rule.weight_block_size is not None and unpacks else 1
+        size += heads * width * latent.latent_dim * element
+    if not size:
+        return None
+    return Node(
+        "latent projections", size, "derived", formula="heads of a rank × (key + value width) × latent × bytes",
+        source="SGLang models/deepseek_common/deepseek_weight_loader.py post_load_weights",
     )  # fmt: skip
 
 
