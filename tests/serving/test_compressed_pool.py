@@ -101,3 +101,35 @@ def test_windows_keep_the_tokens_of_every_batch_in_flight(version: str, stages: 
     blocks = 8 * GIB // page // (layers // 2)
     request = 131072 // 16 + (-(-(127 + batches * 8192) // 16) + 1)
     assert result.quantities["max_concurrency"].expected == pytest.approx(blocks / request, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "ranks", "version", "printed"),
+    [
+        ("deepseek-ai/DeepSeek-V4-Flash", "h200-nvl-141gb", 2, "0.23.0", 74.08),
+        ("sgl-project/DeepSeek-V4-Flash-FP8", "mi355x", 8, "0.26.0", 35.15),
+    ],
+)
+def test_compressors_stay_whole_and_tables_are_in_fp32(
+    name: str, gpu: str, ranks: int, version: str, printed: float
+) -> None:
+    """Two logs: "Model loading took 74.08 GiB" on two cards, 35.15 GiB on each of eight; 1 and 3 % less without."""
+    table = {"engine": "vllm", "engine_version": version, "tensor_parallel_size": ranks, "kv_cache_dtype": "fp8"}
+    found = estimate({"model": name, "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": table})
+    assert found.quantities["weights"].expected == pytest.approx(printed * GIB, rel=0.004)
+    tables = found.phases[0].components.find("weights/rotary tables")
+    assert tables is not None
+    assert tables.bytes == 2 * 1_048_576 * 64 * 4
+
+
+def test_streams_of_a_batch_are_kept_for_drafts_alone_from_0_27() -> None:
+    def streams(version: str, **settings: Any) -> float:
+        node = serve(engine_version=version, max_num_batched_tokens=4096, **settings).phases[0].components
+        found = node.find("weights/streams of a batch")
+        assert found is not None
+        return found.bytes
+
+    choices = 4096 * 512 * 4
+    assert streams("0.26.0") == choices + 4096 * 4 * 4096 * 2
+    assert streams("0.27.1") == choices
+    assert streams("0.27.1", speculative={"method": "mtp", "num_tokens": 1}) == streams("0.26.0")

@@ -116,9 +116,9 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
 
 
 def _left_whole(model: Model) -> frozenset[str]:
-    """Weights that the published files of this type hold in high precision without saying so in their config."""
-    modules = frozenset((fact_value(ANY, "weights_left_whole", model.config.model_type) or "").split())
-    return frozenset(p.name for p in model.parameters if modules and p.module.rpartition(".")[2] in modules)
+    """Weights that stay in high precision without the config of the published files saying so, by their names' ends."""
+    ends = tuple(f".{end}" for end in (fact_value(ANY, "weights_left_whole", model.config.model_type) or "").split())
+    return frozenset(p.name for p in model.parameters if ends and f".{p.module}".endswith(ends))
 
 
 def mlx_storage(model: Model, base: str) -> Storage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models import Model
+from vramwise.models.lengths import text_config
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
@@ -19,6 +20,7 @@ from vramwise.units import MIB
 # rotary_embedding/mrope.py, 0.8.5 to 0.33.0 (since Qwen2.5-VL came): four times the positions, for the time index
 # of long videos
 MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
+STREAMS_FOR_DRAFTS_ALONE = (0, 27)
 LEAST_BATCHED_TOKENS = 2048  # the API server's default on most cards
 
 
@@ -37,6 +39,7 @@ def vllm_weights(
         *extra_weights(model, storage, layout, version, capability, chosen),
         *whole,
         *_layer_inputs(model, settings, storage),
+        *_streams_for_drafts(model, settings, storage, version),
         _buffers(version),
     )
     absent = left_out | heads_left_out(model, settings)
@@ -57,6 +60,24 @@ def _layer_inputs(model: Model, settings: ServeSettings, storage: Storage) -> tu
              formula="max_num_batched_tokens × layers × width × dtype",
              inputs={"tokens": tokens, "layers": model.num_layers},
              source="vLLM 0.19.0 to 0.33.0 models/gemma4_mm.py per_layer_embeddings"),
+    )  # fmt: skip
+
+
+def _streams_for_drafts(model: Model, settings: ServeSettings, storage: Storage, version: Version) -> tuple[Node, ...]:
+    """DeepSeek V4's hidden states of a batch in all their streams, kept for a layer that drafts, and the indexer's
+    choices; before STREAMS_FOR_DRAFTS_ALONE whether anything drafts or not."""
+    config = text_config(model)
+    if not has_fact("vllm", "compressed_keys", config.model_type):
+        return ()
+    tokens = settings.max_num_batched_tokens or LEAST_BATCHED_TOKENS
+    kept = settings.speculative is not None or version < STREAMS_FOR_DRAFTS_ALONE
+    width = config.size("hc_mult", default=1) * config.size("hidden_size") * storage.bytes_per_element if kept else 0
+    size = tokens * (width + 4 * config.size("index_topk", default=0, least=0))
+    return (
+        Node("streams of a batch", size, "derived",
+             formula="max_num_batched_tokens × (streams × hidden size × dtype + 4 × index_topk)",
+             inputs={"tokens": tokens},
+             source="vLLM 0.22.1 to 0.33.0 models/deepseek_v4/nvidia/model.py _mtp_hidden_buffer, topk_indices_buffer"),
     )  # fmt: skip
 
 
