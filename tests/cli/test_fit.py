@@ -9,10 +9,9 @@ import pytest
 
 import vramwise
 from vramwise.cli.main import main
-from vramwise.cli.screens import fit
 from vramwise.cli.screens.fit import runs_well
 from vramwise.estimation import estimate
-from vramwise.planner import catalog_fit, recorded_shapes
+from vramwise.planner import ahead, catalog_fit, recorded_shapes
 from vramwise.planner.families import family_of, members, tuned_from
 from vramwise.planner.machine import machine_of
 
@@ -221,6 +220,7 @@ def test_what_cannot_lie_on_the_card_whole_and_a_second_of_one_description_take_
     ("--gpu", "4060", "--family", "gemma", "--top", "1"),
 ])  # fmt: skip
 def test_what_is_passed_over_because_its_groups_are_full_changes_no_line(arguments, capsys, monkeypatch):
+    monkeypatch.setattr(ahead, "MOST_PROCESSES", 1)
     shown = printed(capsys, *arguments, "--task", "serve")
     whole = catalog_fit.best_serving
     asked = []
@@ -230,9 +230,46 @@ def test_what_is_passed_over_because_its_groups_are_full_changes_no_line(argumen
     printed(capsys, *arguments, "--task", "serve")
     few = len(asked)
     monkeypatch.setattr(catalog_fit, "best_serving", lambda question, wanted: whole(question))
-    monkeypatch.setattr(fit, "may_run_well", lambda *_: True)
+    monkeypatch.setattr(catalog_fit, "may_do_well", lambda *_: True)
     assert printed(capsys, *arguments, "--task", "serve") == shown
     assert len(asked) - few > few
+
+
+def test_methods_whose_lines_are_full_are_not_tried_and_change_no_line(capsys, monkeypatch):
+    monkeypatch.setattr(ahead, "MOST_PROCESSES", 1)
+    arguments = ("--gpu", "2x4060", "--task", "train", "--family", "qwen3", "--params", "..9b", "--top", "1")
+    whole = catalog_fit.best_tuning
+    asked = []
+    monkeypatch.setattr(
+        catalog_fit, "estimate", lambda scenario, **kw: asked.append(scenario) or estimate(scenario, **kw)
+    )
+    shown = printed(capsys, *arguments)
+    assert {line.split()[-4] for line in shown.splitlines() if "GiB  " in line} >= {"QLoRA", "LoRA"}
+    few = len(asked)
+    monkeypatch.setattr(catalog_fit, "best_tuning", lambda question, wanted, replays: whole(question, replays=replays))
+    monkeypatch.setattr(catalog_fit, "may_do_well", lambda *_: True)
+    assert printed(capsys, *arguments) == shown
+    assert len(asked) - few > 1.4 * few
+
+
+@pytest.mark.parametrize("task", [(), ("--task", "train")])
+def test_a_second_process_changes_no_line(task, capsys, monkeypatch):
+    arguments = ("--gpu", "4060", "--family", "qwen3", "--params", "..9b", "--top", "2", *task)
+    monkeypatch.setattr(ahead, "MOST_PROCESSES", 1)
+    alone = printed(capsys, *arguments)
+    monkeypatch.setattr(ahead, "MOST_PROCESSES", 2)
+    monkeypatch.setattr(ahead, "WORTH_PROCESSES", 2)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert printed(capsys, *arguments) == alone
+
+
+def test_models_are_begun_ahead_and_those_that_lines_before_rule_out_are_not():
+    begun, open_ones = [], {"a", "b", "c", "d", "e"}
+    found = ahead.begun_ahead((one for one in "abcde" if one in open_ones), lambda one: begun.append(one) or one, 2)
+    assert next(found) == ("a", "a")
+    assert begun == ["a", "b", "c"]
+    open_ones.discard("d")
+    assert [one for one, _ in found] == ["b", "c", "e"]
 
 
 @pytest.mark.parametrize("card", ["4060", "t4"])
@@ -240,7 +277,8 @@ def test_what_is_ruled_out_by_its_bytes_does_not_run_whole(card):
     """Weights as published, or a file with its shortest context beside what llama.cpp leaves free."""
     machine = machine_of(gpu=card)
     asked = catalog_fit.candidates(machine, tasks=("serve",), whole=True)
-    out = [model for model in asked.ids if not catalog_fit.may_run_well(model, machine, lambda name: name != "Q3_K_M")]
+    may = {one: catalog_fit.may_do_well(one, machine, "serve", lambda name: name != "Q3_K_M") for one in asked.ids}
+    out = [model for model, able in may.items() if not able]
     assert out
     assert card != "4060" or "Qwen/Qwen3-14B-AWQ" in out  # published at 9.3 GiB
     for model in out[:: max(1, len(out) // 8)]:

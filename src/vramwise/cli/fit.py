@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 HELP = "which models run and train on a card: precision, context, batch, speed"
 INTERRUPTED = 130
 ROWS_A_GROUP = 6
-MOST_PROCESSES = 2
-WORTH_PROCESSES = 24
-"""Models from which on a second process gains more than its start costs."""
 SORTS = ("size", "quantization", "context", "speed", "name")
 _GOALS = {"run": "serve", "fine-tune": "train"}
 
@@ -68,10 +65,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json or args.all or sort != "size":
         return _everything(args, asked, sort, top)
     from vramwise.cli.screens.fit import short_list
+    from vramwise.planner.ahead import collect_garbage_seldom, processes_for
 
-    _collect_garbage_seldom()
+    collect_garbage_seldom()
     try:
-        return 0 if short_list(asked, top, sys.stdout, replays=args.replay is not False) else DOES_NOT_FIT
+        with processes_for(len(asked.ids)) as pool:
+            any_fits = short_list(asked, top, sys.stdout, replays=args.replay is not False, pool=pool)
+        return 0 if any_fits else DOES_NOT_FIT
     except KeyboardInterrupt:  # what was found stands there, the last line perhaps in part
         print()
         return INTERRUPTED
@@ -112,31 +112,16 @@ def _everything(args: argparse.Namespace, asked: Candidates, sort: str, top: int
 
 def _rows(asked: Candidates, *, replays: bool) -> Iterator[tuple[str, tuple[Row, ...]]]:
     """The rows of each model, in order; by two processes where there are many."""
+    from vramwise.planner.ahead import collect_garbage_seldom, processes_for
     from vramwise.planner.catalog_fit import batches, rows_by_model, rows_of_batch
 
-    _collect_garbage_seldom()
-    processes = min(MOST_PROCESSES, os.cpu_count() or 1)
-    if processes < 2 or len(asked.ids) < WORTH_PROCESSES:
-        yield from rows_by_model(asked, replays=replays, cached=True)
-        return
-    from concurrent.futures import ProcessPoolExecutor
-    from functools import partial
-
-    work = partial(rows_of_batch, asked, replays=replays)
-    with ProcessPoolExecutor(processes, initializer=_collect_garbage_seldom) as pool:
-        try:
-            for rows in pool.map(work, batches(asked)):
-                yield from rows
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _collect_garbage_seldom() -> None:
-    """Descriptions and shapes live long and hold one another: looking through all of them costs more than it frees."""
-    import gc
-
-    gc.set_threshold(200_000, 50, 1_000)
+    collect_garbage_seldom()
+    with processes_for(len(asked.ids)) as pool:
+        if pool is None:
+            yield from rows_by_model(asked, replays=replays, cached=True)
+            return
+        for rows in pool.map(partial(rows_of_batch, asked, replays=replays), batches(asked)):
+            yield from rows
 
 
 def _sort(given: str | None) -> str:

@@ -16,7 +16,7 @@ from vramwise.planner.recorded_shapes import keep, recall
 from vramwise.planner.rows import Row, row_of
 from vramwise.planner.running import Wanted, best_serving, may_be_whole
 from vramwise.planner.sizes import by_size, known_bounds, num_parameters_of
-from vramwise.planner.tuning import best_tuning
+from vramwise.planner.tuning import best_tuning, may_be_tuned
 from vramwise.planner.ways import Question
 from vramwise.records import record, replace
 from vramwise.sources.catalog import entry, names
@@ -68,7 +68,8 @@ def rows_of(
     """The rows of a model that fit on the machine: the best way to run it, the best way to fine-tune it.
 
     `cached`: with descriptions and shapes from the user's cache folder, where new ones are kept. `wanted`: precisions
-    in which running it whole is of use; whether there is a row where it runs in no such way is left open.
+    in which running it whole is of use, or methods where training alone is asked; whether there is a row where it runs
+    or trains in no such way is left open.
     """
     if not tasks:
         return ()
@@ -83,16 +84,28 @@ def rows_of(
     if "serve" in tasks:
         ways.append(best_serving(question, wanted))
     if "train" in tasks:
-        ways.append(best_tuning(question, replays=replays))
+        ways.append(best_tuning(question, wanted if "serve" not in tasks else None, replays=replays))
     if cached:
         keep(model_id)
     return tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
 
 
-def may_run_well(model_id: str, machine: Machine, wanted: Wanted) -> bool:
-    """Whether a model may lie on the machine whole in a precision that is wanted: else none is worth an estimate."""
+def may_do_well(model_id: str, machine: Machine, task: str, wanted: Wanted) -> bool:
+    """Whether a model may lie on the machine whole in a precision that is wanted, or be trained by such a method: else
+    none is worth an estimate."""
     bounds = known_bounds(model_id)
-    return bounds is not None and may_be_whole(bounds, machine, wanted)
+    if bounds is None:
+        return False
+    if task == "train":
+        return may_be_tuned(bounds.num_parameters, machine, wanted)
+    return may_be_whole(bounds, machine, wanted)
+
+
+def first_rows(model_id: str, machine: Machine, task: str, wanted: Wanted, *, replays: bool) -> tuple[Row, ...]:
+    """How a model runs, or is trained: none where that is sure to be in no way that is wanted."""
+    if not may_do_well(model_id, machine, task, wanted):
+        return ()
+    return rows_of(model_id, machine, (task,), replays=replays, cached=True, wanted=wanted)
 
 
 def rows_by_model(

@@ -6,7 +6,7 @@ checkpointed layers, as people run them where memory is short.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
@@ -24,6 +24,8 @@ USUAL_LENGTH = 2048
 LEAST_LENGTH = 256
 MOST_GPUS = 1024
 MOST_UNLINKED_GPUS = 8  # of one machine: without links between nodes nobody shards over more
+Wanted = Callable[[str], bool]
+"""Whether a training by a method is of any use to who asks."""
 _MOST_STEPS = 12
 _MOST_SAMPLES = 100_000
 CHECKPOINTED: Mapping[str, object] = {"checkpointing": "full"}
@@ -116,21 +118,29 @@ def _ways(question: Question, method: Method) -> Iterator[Way]:
             yield Way("train", method.name, variant.precision, {**variant.settings, **sharing}, question.machine)
 
 
+def may_be_tuned(num_parameters: int, machine: Machine, wanted: Wanted) -> bool:
+    """Whether a model may be trained on the machine by a method that is wanted, as far as its weights alone say."""
+    return any(wanted(one.name) and one.may_fit(num_parameters, machine) for one in METHODS)
+
+
 def one_step(question: Question, method: Method) -> Way:
     """The answer for one usual sequence, by the calibrated ratio of reserved memory: many cards in little time."""
     tokens = usual_length(question.model) if reads_tokens(question.model) else None
     return max((_at(question, way, 1, tokens) for way in _ways(question, method)), key=_rank)
 
 
-def best_tuning(question: Question, *, replays: bool = True) -> Way | None:
+def best_tuning(question: Question, wanted: Wanted | None = None, *, replays: bool = True) -> Way | None:
     """The method that changes most of the model and surely fits, else what fits tightly; None where none does.
 
-    What shards hold of the weights and their states alone rules a method out before it is tried.
+    What shards hold of the weights and their states alone rules a method out before it is tried. `wanted`: who asks has
+    use for these methods alone; None too as soon as it can be none of them.
     """
     tight: Way | None = None
-    for method in reversed(METHODS):
-        if not method.may_fit(question.model.num_parameters, question.machine):
-            continue
+    methods = [one for one in reversed(METHODS) if one.may_fit(question.model.num_parameters, question.machine)]
+    for place, method in enumerate(methods):
+        further = (*([tight.method] if tight is not None else []), *(one.name for one in methods[place:]))
+        if wanted is not None and not any(map(wanted, further)):
+            return None
         way = fitting_step(question, method, replays=replays)
         if way is not None and way.is_sure:
             return way

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import TextIO
 
@@ -11,7 +12,8 @@ from vramwise.cli.language import said_line
 from vramwise.cli.screens.door import command_lines, machine_words
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, in_encoding, screen_width, wrapped_text
-from vramwise.planner.catalog_fit import Candidates, description_of, may_run_well, rows_of
+from vramwise.planner.ahead import MODELS_AHEAD, Later, begun_ahead, later
+from vramwise.planner.catalog_fit import Candidates, description_of, first_rows, rows_of
 from vramwise.planner.families import family_of, tuned_from
 from vramwise.planner.rows import Row
 from vramwise.planner.running import Wanted
@@ -52,52 +54,110 @@ def bits_of(precision: str) -> str:
     return _BITS.get(precision, _EIGHT if "8" in precision else _FOUR)
 
 
-def short_list(asked: Candidates, top: int, out: TextIO, *, replays: bool) -> bool:
+def short_list(
+    asked: Candidates, top: int, out: TextIO, *, replays: bool, pool: Executor | None = None
+) -> bool:  # fmt: skip
     """Prints the largest models of each group as they are found; whether there are any.
 
     One of each name and size stands for others, a model for other makers' tunes of it. A model is fine-tuned once it
-    is to be shown, and passed over where all groups in which it may stand are full.
+    is to be shown, and passed over where all groups in which it may stand are full. `pool`: processes that work ahead.
     """
-    width = screen_width()
-    shown: list[Rows] = []
+    lines = _Lines(asked, out)
     counts: Counter[str] = Counter()
     seen: set[tuple[str, int]] = set()
-    known: dict[str, Rows] = {}
+    known: dict[str, Later[Rows]] = {}
     among = frozenset(asked.ids)
-    _print(out, _heading(asked, width))
-    for model in asked.ids:
-        kind = family_of(model), num_parameters_of(model) or 0
-        if kind in seen or all(counts[group] >= top for group in _groups_of(kind[1], asked)):
-            continue
-        if tuned_from(model) in among:
-            continue
+
+    def is_open(model: str) -> bool:
+        kind = _kind(model)
+        return kind not in seen and any(counts[group] < top for group in _groups_of(kind[1], asked))
+
+    def begin(model: str) -> Later[Rows]:
         described = description_of(model)
         if described not in known:  # a group that is full stays so: nothing that was passed over is wanted later
-            free = frozenset(group for group in (_WIDE, _EIGHT, _FOUR) if counts[group] < top)
-            known[described] = _first_rows(model, asked, partial(_is_of, free), replays=replays)
-        rows = tuple(row.of(model) for row in known[described])
-        if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
+            wanted = _wanted(asked, counts, top)
+            work = partial(first_rows, model, asked.machine, asked.tasks[0], wanted, replays=replays)
+            known[described] = later(pool, work)
+        return known[described]
+
+    models = (model for model in asked.ids if is_open(model) and tuned_from(model) not in among)
+    for model, first in begun_ahead(models, begin, MODELS_AHEAD if pool is not None else 0):
+        if not is_open(model):
             continue
-        if not shown:
-            _print(out, [_titles(asked, width)])
-        begun = _begin(out, rows, asked, width)
-        rows += rows_of(model, asked.machine, asked.tasks[1:], replays=replays, cached=True)
-        seen.add(kind)
+        rows = tuple(row.of(model) for row in first.result())
+        if not rows or not runs_well(rows) or counts[group_of(rows)] >= top:
+            lines.print_known()
+            continue
+        further = partial(rows_of, model, asked.machine, asked.tasks[1:], replays=replays, cached=True)
+        seen.add(_kind(model))
         counts[group_of(rows)] += 1
-        shown.append(rows)
-        _print(out, [_line(rows, asked, width)[begun:]])
-    if not shown:
-        _print(out, _nothing(asked, width))
-        return False
-    _print(out, ["", *_summary(shown, asked, width), *_foot(shown, width)])
-    return True
+        lines.add(rows, later(pool, further))
+    return lines.end()
 
 
-def _first_rows(model: str, asked: Candidates, wanted: Wanted, *, replays: bool) -> Rows:
-    """How a model runs, or how it is trained where that alone is asked; none of what would be passed over anyhow."""
-    if asked.tasks[0] == "serve" and not may_run_well(model, asked.machine, wanted):
-        return ()
-    return rows_of(model, asked.machine, asked.tasks[:1], replays=replays, cached=True, wanted=wanted)
+class _Lines:
+    """The lines of a list, printed in order: the first half once it is known how a model runs, then how it trains."""
+
+    def __init__(self, asked: Candidates, out: TextIO) -> None:
+        self._asked, self._out, self._width = asked, out, screen_width()
+        self._shown: list[Rows] = []
+        self._waiting: deque[tuple[Rows, Later[Rows]]] = deque()
+        self._begun = 0
+        _print(out, _heading(asked, self._width))
+
+    def add(self, rows: Rows, further: Later[Rows]) -> None:
+        """A line whose end is still worked out."""
+        if not self._shown and not self._waiting:
+            _print(self._out, [_titles(self._asked, self._width)])
+        self._waiting.append((rows, further))
+        if len(self._waiting) == 1:
+            self._begin()
+        self.print_known()
+
+    def print_known(self) -> None:
+        """Prints what nobody has to wait for."""
+        while self._waiting and self._waiting[0][1].done():
+            self._finish()
+
+    def end(self) -> bool:
+        """Prints what is left, and what stands below the lines; whether there are any."""
+        while self._waiting:
+            self._finish()
+        if not self._shown:
+            _print(self._out, _nothing(self._asked, self._width))
+            return False
+        _print(self._out, ["", *_summary(self._shown, self._asked, self._width), *_foot(self._shown, self._width)])
+        return True
+
+    def _begin(self) -> None:
+        """The first half of a line; how many of its characters stand there."""
+        rows = self._waiting[0][0]
+        begun = ""
+        if len(self._asked.tasks) > 1:
+            begun = _cells(model_title(rows[0].model), _run_cells(rows[0]), "", self._width)
+        print(in_encoding(begun, self._out.encoding), end="", file=self._out, flush=True)
+        self._begun = len(begun)
+
+    def _finish(self) -> None:
+        first, further = self._waiting[0]
+        rows = first + further.result()
+        self._waiting.popleft()
+        self._shown.append(rows)
+        _print(self._out, [_line(rows, self._asked, self._width)[self._begun :]])
+        if self._waiting:
+            self._begin()
+
+
+def _kind(model: str) -> tuple[str, int]:
+    """What one model of it stands for in a list."""
+    return family_of(model), num_parameters_of(model) or 0
+
+
+def _wanted(asked: Candidates, counts: Mapping[str, int], top: int) -> Wanted:
+    """Precisions, or methods where training alone is asked, of which a further row is shown."""
+    trains = asked.tasks[0] == "train"
+    free = frozenset(one for one in (_METHODS if trains else (_WIDE, _EIGHT, _FOUR)) if counts[one] < top)
+    return free.__contains__ if trains else partial(_is_of, free)
 
 
 def _groups_of(num_parameters: int, asked: Candidates) -> tuple[str, ...]:
@@ -171,15 +231,6 @@ def _line(rows: Rows, asked: Candidates, width: int) -> str:
         return _cells(name, ("–", "", "", ""), _tune_cell(first, width), width)
     tune = next((_tune_cell(row, width) for row in rows[1:]), "–") if "train" in asked.tasks else ""
     return _cells(name, _run_cells(first), tune, width)
-
-
-def _begin(out: TextIO, rows: Rows, asked: Candidates, width: int) -> int:
-    """Show how a model runs while it is worked out how it is trained; how many characters of its line stand there."""
-    if len(asked.tasks) == 1:
-        return 0
-    begun = _cells(model_title(rows[0].model), _run_cells(rows[0]), "", width)
-    print(in_encoding(begun, out.encoding), end="", file=out, flush=True)
-    return len(begun)
 
 
 def _tuning(name: str, need: str, tune: str, width: int) -> str:
