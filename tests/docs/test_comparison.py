@@ -28,7 +28,7 @@ def test_every_tool_of_the_benchmark_is_named(monkeypatch):
     import serving
 
     beside = (ROOT / "docs/comparison.md").read_text("utf-8").rpartition("`benchmarks/peers/`")[2]
-    named = [*compare.VERSIONS, serving.TOOL]
+    named = [*compare.VERSIONS, *(tool.name for tool in serving.TOOLS)]
     assert [name for name in named if name not in beside] == []
     counted = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight")[len(named)]
     assert f"puts {counted} tools" in (ROOT / "README.md").read_text("utf-8")
