@@ -313,7 +313,7 @@ def test_adam_mini_counts_heads_of_models_whose_cache_has_none() -> None:
 
 
 def test_a_flat_partition_is_stepped_as_one_tensor() -> None:
-    """hiyouga/LlamaFactory issue 1221: Llama 7B under ZeRO 2 on eight V100, in `exp_avg_sq.sqrt() / ...` of a loop.
+    """hiyouga/LlamaFactory issue 1221: Llama 7B under ZeRO 2 on eight V100, in torch's loop of AdamW.
 
     28.28 GiB were allocated, the first temporary of 3.14 GiB among them, and the second one of 3.14 found no room.
     """

@@ -18,7 +18,6 @@ from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
@@ -69,13 +68,6 @@ class ModelStates:
     released: Mapping[int | str, tuple[int, int]]
     small_gradients: int
     small_transient: int
-
-    def least(self) -> dict[Component, int]:
-        """What is certain of components of which a moment holds as much as its sizes have it.
-
-        Of gradients that go as they come the largest one: how many others are there beside it hangs on the operation.
-        """
-        return {Component.GRADIENTS: max(gradient for gradient, _ in self.released.values())} if self.released else {}
 
 
 def rounded(nbytes: int) -> int:
@@ -313,8 +305,8 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         if train.zero_stage == 3:
             at_once = min(at_once, _stepped_at_once(pairs, train, placement))
         if train.zero_stage > 0 and train.optimizer == "adamw":
-            # DeepSpeed's partition, or sub-group, is one flat tensor to torch's AdamW (0.19 runtime/zero:
-            # stage_1_and_2.py single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat)
+            # A partition, or sub-group, is one flat tensor to torch's AdamW (DeepSpeed 0.19 runtime/zero
+            # stage_1_and_2.py single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat).
             flat = replace(pairs[0][0], shape=(at_once,))
             transient = step_transient_bytes(train.optimizer, train.optimizer_impl, [flat])
         else:
