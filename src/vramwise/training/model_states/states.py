@@ -18,6 +18,7 @@ from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
@@ -68,6 +69,13 @@ class ModelStates:
     released: Mapping[int | str, tuple[int, int]]
     small_gradients: int
     small_transient: int
+
+    def least(self) -> dict[Component, int]:
+        """What is certain of components of which a moment holds as much as its sizes have it.
+
+        Of gradients that go as they come the largest one: how many others are there beside it hangs on the operation.
+        """
+        return {Component.GRADIENTS: max(gradient for gradient, _ in self.released.values())} if self.released else {}
 
 
 def rounded(nbytes: int) -> int:
