@@ -65,7 +65,8 @@ def test_the_output_layers_gathered_copy_is_there_at_the_loss() -> None:
 @pytest.mark.parametrize("framework", ["torchtitan", "torchtune"])
 def test_units_of_their_own_are_reduced_before_the_layers(framework: str) -> None:
     found = moments(framework)
-    assert sum(found["gradient reduction"].values()) == pytest.approx(49_812_328, rel=0.002)
+    recorded = found["gradient reduction"] | {"buffers": 0}  # of layers without torchtune's table of angles
+    assert sum(recorded.values()) == pytest.approx(49_812_328, rel=0.002)
     assert not found["backward: layers"].get("unsharded gradients")
 
 
@@ -103,8 +104,10 @@ def test_older_torchtitans_chunk_logits_alone() -> None:
 def test_torchtunes_embedding_and_output_layer_are_whole_only_while_they_run() -> None:
     layer = 2 * (256 * (4 * 64) * 2 + 256 * (2 * 64) * 2 + 3 * 256 * 1024 + 2 * 256)
     assert moments("torchtune")["evaluation"]["gathered weights"] == 2 * layer
-    tied = moments("torchtune", {**TINY, "tie_word_embeddings": True})
-    assert tied["evaluation"]["gathered weights"] == 2 * layer + 2 * (16384 * 256 + 256)
+    shared = {**TINY, "tie_word_embeddings": True}
+    tied = moments("torchtune", shared, framework_version="torchtune 0.6.1, torch 2.7")
+    assert tied["loss"]["gathered weights"] == layer + 2 * (16384 * 256 + 256)
+    assert "gathered weights" not in moments("torchtune", shared)["loss"]  # free since torch 2.8
 
 
 def test_trainer_keeps_gradients_of_earlier_micro_batches_whole() -> None:

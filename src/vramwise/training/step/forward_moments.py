@@ -70,23 +70,27 @@ _TELLING = 2
 
 @record
 class EvaluationPass:
-    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else at its largest, with its place."""
+    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else where it and the gathered weights
+    are largest, with its place."""
 
     inputs: int
     casts: int
+    gathered: int
     temporaries: int
     operation: str
-    is_in_loss: bool
 
 
-def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool) -> EvaluationPass:
+def evaluation_pass(
+    shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool, gathered: int, gathered_at_loss: int
+) -> EvaluationPass:
     """Autocast's casts of trained weights pile up, everything else goes after its use.
 
     `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
+    `gathered`, `gathered_at_loss`: bytes of weights that are whole in a block, and while the loss runs.
     """
     masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
-    alive, name, embedded, in_loss = 0, "", 0, False
+    alive, name, embedded, whole = 0, "", 0, gathered
     times = Counter[int]()
     for run in runs:
         times[id(run)] += 1
@@ -101,10 +105,11 @@ def evaluation_pass(shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, l
             size += made + last_hidden if logits else run.incoming
         else:
             size += run.incoming
-        if size > alive:
-            alive, name, in_loss = size, run.unsaved_peak.operation, run.name == "loss"
+        here = min(gathered, gathered_at_loss) if run.name == "loss" else gathered
+        if size + here > alive + (whole if name else 0):
+            alive, name, whole = size, run.unsaved_peak.operation, here
     inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
-    return EvaluationPass(inputs, sum(run.casts for run in runs), alive, name, in_loss)
+    return EvaluationPass(inputs, sum(run.casts for run in runs), whole, alive, name)
 
 
 def forward_moments(state: StepState) -> list[Moment]:

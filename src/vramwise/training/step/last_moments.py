@@ -48,10 +48,12 @@ def evaluation(state: StepState) -> Moment:
     if (batch, sequence) != (axes["batch"], read_by(axes)):  # one row is recorded without the axis
         shape = step_shape(state.model, train, batch, sequence, accumulating=False)
         runs = on_stage(shape.at(sizes), state.placement)
-    found = evaluation_pass(shape, runs, sizes, logits=makes_logits(train))
+    found = evaluation_pass(
+        shape, runs, sizes, logits=makes_logits(train),
+        gathered=state.exchanged.gathered, gathered_at_loss=state.exchanged.at_loss,
+    )  # fmt: skip
     gradients = 0 if train.set_to_none else state.gradients.all
-    gathered = min(state.exchanged.gathered, state.exchanged.at_loss) if found.is_in_loss else None
-    parts = state.holding(gradients, state.gradients.whole(waiting=False), gathered) | {
+    parts = state.holding(gradients, state.gradients.whole(waiting=False), found.gathered) | {
         Component.INPUTS: found.inputs,
         Component.WEIGHT_CASTS: found.casts,
         Component.FORWARD_TEMPORARIES: found.temporaries,
