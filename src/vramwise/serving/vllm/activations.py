@@ -17,7 +17,6 @@ from vramwise.serving.common.forward.libraries import CUBLAS, cublas_work_space
 from vramwise.serving.common.forward.walk import experts_workspace, fullest_of, largest_live_set, widest_attention
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.storage import Storage
-from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.compilation import first_start
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
@@ -27,12 +26,11 @@ from vramwise.serving.vllm.profile import BLACKWELL_SERVER
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, media_limits, sees_nothing
+from vramwise.serving.vllm.unpacked import unpacked_bytes
 
 if TYPE_CHECKING:
     from vramwise.serving.common.encoder import VideoRule
 
-UNPACK_ABOVE_TOKENS = 256
-MARLIN_CAPABILITY = 8.0
 FP8_CAPABILITY = 8.9
 EXPERTS = "experts' work space"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
@@ -80,7 +78,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     """One pass of max_num_batched_tokens through the layer that holds most; dense layers before the first routed
     experts run when these have no buffers yet."""
     beside = [*_libraries(model, r, at_forward=True), *waiting_outputs(model, r)]
-    unpacked = _unpacked(model, r)
+    unpacked = unpacked_bytes(model, r)
     if unpacked:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
@@ -207,19 +205,6 @@ def kept_bytes(activation: Node, end: str = "bytes") -> int:
     if activation.children:
         return sum(kept_bytes(child, end) for child in activation.children)
     return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, TOP_K_TOP_P) else 0
-
-
-def _unpacked(model: Model, r: Resolved) -> int:
-    """AWQ's own kernels unpack a layer for more than 256 tokens (quantization/awq.py); Marlin's, from compute
-    capability 8.0 on, do not. bitsandbytes always does."""
-    rule = r.storage.quantization
-    if rule is None or r.batched_tokens <= UNPACK_ABOVE_TOKENS:
-        return 0
-    own_awq = rule.layout == "awq" and r.capability is not None and r.capability < MARLIN_CAPABILITY
-    if not own_awq and not rule.layout.startswith("bnb-4bit"):
-        return 0
-    stages = stage_weights(model, r.storage, engine_layout(r.settings))
-    return max(stage.largest_linear_elements for stage in stages) * r.storage.bytes_per_element
 
 
 def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:

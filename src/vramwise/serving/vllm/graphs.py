@@ -14,6 +14,7 @@ from vramwise.serving.vllm.activations import captured_bytes, forward_pass, has_
 from vramwise.serving.vllm.drafts import drafted_tokens, has_drafter
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER, V2_RUNNER_ALL, capture_sizes, largest_capture
 from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.vllm.unpacked import unpacked_bytes
 from vramwise.units import GIB, MIB, round_up
 
 FLASHINFER_WORKSPACE = 394 * MIB  # VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
@@ -256,7 +257,7 @@ def _pool_bytes(model: Model, r: Resolved) -> int:
     query_length, given = 1 + drafted_tokens(r), r.settings.cudagraph_capture_sizes
     most = max(given) if given else min(largest_capture(r.version, r.capability), 2 * r.max_num_seqs * query_length)
     work = cublas_work_space(r.capability).bytes if has_plain_product(model, r.storage) else 0
-    live = captured_bytes(model, r, min(most, r.batched_tokens))
+    live = captured_bytes(model, r, min(most, r.batched_tokens)) + unpacked_bytes(model, r)
     return round_up(live, LARGE_SEGMENT if live > FEW_SMALL_SEGMENTS else SMALL_SEGMENT) + work
 
 

@@ -51,6 +51,8 @@ class Resolved(ResolvedServe):
     on_v2_runner: bool
     """Whether the second model runner runs the model."""
 
+    on_rocm: bool = False
+
     @property
     def in_flight_tokens(self) -> int:
         """Tokens that are scheduled and not settled: from 0.26 on one batch for each step that runs at once, two where
@@ -112,6 +114,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
         multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS, on_v2_runner=second,
+        on_rocm=gpu is not None and gpu.vendor == "AMD",
     )  # fmt: skip
 
 
