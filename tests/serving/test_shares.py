@@ -49,9 +49,11 @@ def test_graphs_that_take_the_place_of_the_profile_run_count_once() -> None:
     assert any(label.startswith("CUDA graphs beyond") for label, _ in share.outside)
 
 
-def test_amd_cards_profile_no_graphs() -> None:
-    share, _ = shared("vllm", gpu="mi300x")
-    assert "CUDA graphs" in dict(share.outside)
+@pytest.mark.parametrize(("version", "profiled"), [("0.25.0", False), ("0.26.0", True), ("0.33.0", True)])
+def test_amd_cards_profile_graphs_since_0_26(version: str, profiled: bool) -> None:
+    share, _ = shared("vllm", gpu="mi300x", engine_version=version, use_v2_runner=False)
+    assert any(label.startswith("CUDA graphs") for label, _ in share.inside) is profiled
+    assert ("CUDA graphs" in dict(share.outside)) is not profiled
 
 
 @pytest.mark.parametrize("model", [LLAMA])

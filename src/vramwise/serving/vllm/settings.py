@@ -38,6 +38,7 @@ V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
 V0_LEAST_MULTIMODAL_TOKENS = 5120
 DEFAULT_BLOCK_SIZE = 16
+ROCM_PROFILES_GRAPHS = (0, 26)
 UNKNOWN_MULTIPROCESSORS = 132  # an unknown card counts as an H100
 
 
@@ -67,12 +68,14 @@ class Resolved(ResolvedServe):
 def version_and_profile(given: ServeSettings, gpu: Gpu | None) -> tuple[str, Profile]:
     """The version without the engine's generation, and how it accounts on this card.
 
-    AMD's cards profile no graphs, so the budget holds none (0.19.0, 0.20.0 and 0.25.0 v1/worker/gpu_worker.py
-    determine_available_memory).
+    Before ROCM_PROFILES_GRAPHS, AMD's cards profile no graphs, so the budget holds none (0.19.0, 0.20.0 and 0.25.0
+    v1/worker/gpu_worker.py determine_available_memory asks is_cuda; 0.26.0 to 0.33.0 is_cuda_alike).
     """
     text = without_engine(given.engine_version or DEFAULT_VERSION)[0]
-    profile = profile_of(release(text), is_old_card(capability_of(gpu)) or asks_for_v0(given))
-    if gpu is not None and gpu.vendor == "AMD" and profile.graphs_in_budget:
+    version = release(text)
+    profile = profile_of(version, is_old_card(capability_of(gpu)) or asks_for_v0(given))
+    on_rocm = gpu is not None and gpu.vendor == "AMD"
+    if on_rocm and version < ROCM_PROFILES_GRAPHS and profile.graphs_in_budget:
         profile = replace(profile, graphs_in_budget=False)
     return text, profile
 
