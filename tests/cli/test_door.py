@@ -11,6 +11,8 @@ import pytest
 from by_turns import is_thorough
 from vramwise.cli.main import main
 from vramwise.estimation import estimate
+from vramwise.planner.machine import machine_of
+from vramwise.planner.ways import Way
 
 GPT2_BY_SIZES = ("--model-type", "gpt2", "--hidden-size", "768", "--num-hidden-layers", "12",
                  "--num-attention-heads", "12", "--vocab-size", "50257")  # fmt: skip
@@ -43,6 +45,9 @@ def commands(screen):
         (("openai/whisper-tiny", "--gpu", "2x4090"), 0),
         (("google-bert/bert-base-uncased", "--gpu-total-bytes", "6GiB"), 0),
         (("gpt2",), 0),
+        (("Qwen/Qwen3-4B-AWQ", "--gpu", "m3-max-128gb"), 0),
+        (("stabilityai/stable-diffusion-xl-base-1.0", "--gpu", "4060"), 0),
+        (("stabilityai/stable-diffusion-xl-base-1.0",), 0),
         (GPT2_BY_SIZES, 0),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -53,6 +58,24 @@ def test_the_next_commands_can_be_copied_and_fit(arguments, code, capsys):
     for words in found:
         assert words[:2] == ["vramwise", "estimate"]
         assert json.loads(asked(capsys, *words[2:], "--json"))["verdict"]["fits"]
+
+
+def test_tables_of_tokens_on_the_host_slow_nothing_and_layers_there_do(capsys):
+    """llama.cpp keeps what tokens are looked up in on the host, that of every layer too (load_tensors)."""
+    whole = asked(capsys, "google/gemma-3n-E4B", "--gpu", "4060")
+    assert "4 bit   yes, context up to 32,768 (llama.cpp Q4_K_M)" in whole
+    partly = asked(capsys, "google/gemma-2-9b", "--gpu", "4060")
+    assert "4 bit   slowly: 37 of 43 layers" in partly  # its table of tokens lies on the card too, as the output
+
+
+def test_weights_as_published_are_no_answer_where_no_engine_for_them_runs(capsys):
+    assert "published  " in asked(capsys, "Qwen/Qwen3-4B-AWQ", "--gpu", "4090")
+    assert "published  " not in asked(capsys, "Qwen/Qwen3-4B-AWQ", "--gpu", "m3-max-128gb")
+
+
+def test_a_setting_that_is_off_stands_in_a_command_as_its_flag():
+    way = Way("serve", "llama.cpp", "Q8_0", {"fit": False, "kv_unified": True}, machine_of(gpu="4060"))
+    assert list(way.flags())[2:4] == ["--no-fit", "--kv-unified"]
 
 
 def test_full_is_what_task_train_alone_answers(capsys):

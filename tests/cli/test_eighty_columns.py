@@ -20,6 +20,11 @@ logs = importlib.import_module("sample_logs")
 SCREENS = [
     "estimate llama-3.1-8b",
     "estimate llama-3.1-8b --gpu 4090",
+    "estimate google/gemma-2-9b --gpu 4060",
+    "estimate moonshotai/Kimi-K2-Instruct-0905 --gpu v100-32gb",
+    "estimate stabilityai/stable-diffusion-xl-base-1.0",
+    "estimate stabilityai/stable-diffusion-xl-base-1.0 --gpu 4060",
+    "estimate docs/examples/one-card/chat.toml docs/examples/one-card/tune.toml --together",
     "estimate llama-3.1-8b --task serve --gpu h100",
     "estimate llama-3.1-8b --task train --gpu 4090",
     "estimate llama-3.1-70b --task train --method qlora --gpu h100 --num-gpus 8 --zero-stage 3",

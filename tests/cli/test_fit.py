@@ -89,6 +89,21 @@ def test_the_ceiling_is_bandwidth_over_bytes_of_a_token(capsys):
     assert row["tokens_per_second_basis"] == "ceiling, bandwidth 936 GB/s"
 
 
+def test_unequal_cards_read_their_shares_in_turn():
+    model = ["meta-llama/Llama-3.3-70B-Instruct"]
+    (both,) = vramwise.fit(gpus=["4090", "3090"], task="serve", models=model, params=(70e9, 71e9))
+    assert both.ceiling.basis == "ceiling, bandwidth 1,010 and 936 GB/s"
+    taken = both.ceiling.bytes_per_token
+    assert 936e9 / taken < both.ceiling.tokens_per_second < 1010e9 / taken
+    assert both.ceiling.tokens_per_second == pytest.approx(2 / (1 / 1010e9 + 1 / 936e9) / taken, rel=0.01)
+
+
+def test_a_token_reads_a_row_of_every_layers_table():
+    (row,) = vramwise.fit("4060", task="serve", models=["google/gemma-3n-E4B"], params=(7e9, 8e9))
+    assert row.is_whole
+    assert row.ceiling.bytes_per_token == pytest.approx(5.08e9, rel=0.02)  # Q8_0: 1.06 bytes of 4.5 billion, and cache
+
+
 def test_experts_on_the_host_have_no_ceiling(capsys):
     rows = rows_of(capsys, "--gpu", "4060", "--family", "qwen3_moe", "--params", "30b", "--task", "serve")
     partly = [row for row in rows if row["n_cpu_moe"]]

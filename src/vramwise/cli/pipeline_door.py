@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vramwise.cli.scenario_flags import given_keys
 from vramwise.errors import UndescribedTypeError
@@ -30,15 +30,25 @@ def answer_pipeline(args: argparse.Namespace, found: ModelSource) -> int | None:
         return None
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.pipeline_door import pipeline_screen
+    from vramwise.scenario.definition import KINDS, Scenario
 
     if args.json:
         ways = {way: one.to_dict(suggestions=False) for way, one in answers.items()}
         json.dump({"model": found.id, "ways": ways}, sys.stdout)
         print()
     else:
-        show(pipeline_screen(answers, args.model or found.id))
+        top = {key: str(value) for key, value in given_keys(args).items() if key in KINDS[Scenario]}
+        words = ["vramwise", "estimate", args.model or found.id, "--task", "generate", *_flags(top)]
+        show(pipeline_screen({way: (one, [*words, *_flags(WAYS[way])]) for way, one in answers.items()}))
     judged = [one.verdict.fits for one in answers.values() if one.verdict is not None]
     return 3 if judged and not any(judged) else 0
+
+
+def _flags(keys: Mapping[str, object]) -> Iterator[str]:
+    for key, value in keys.items():
+        yield f"--{key.replace('_', '-')}"
+        if value is not True:
+            yield str(value)
 
 
 def answers_of(args: argparse.Namespace, found: ModelSource) -> dict[str, Result]:

@@ -9,21 +9,23 @@ from vramwise.planner.ways import Question, Way
 from vramwise.records import record
 from vramwise.result import Result
 from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.serving.common.gguf.tensors import LOOKED_UP, gguf_tensors
 from vramwise.utilization.roofline import decode_bound
 
 
 @record
 class Ceiling:
-    """Tokens a second of one request at a context, and what they are worked out from."""
+    """Tokens a second of one request at a context, and what they are worked out from: `bandwidths_gb_s` of a card, or
+    of each where they are unequal."""
 
     tokens_per_second: float
-    bandwidth_gb_s: float
+    bandwidths_gb_s: tuple[float, ...]
     bytes_per_token: int
 
     @property
     def basis(self) -> str:
         """What the ceiling is worked out from, in words."""
-        return f"ceiling, bandwidth {self.bandwidth_gb_s:,.0f} GB/s"
+        return f"ceiling, bandwidth {' and '.join(f'{one:,.0f}' for one in dict.fromkeys(self.bandwidths_gb_s))} GB/s"
 
 
 def ceiling_of(question: Question, way: Way) -> Ceiling | None:
@@ -32,15 +34,26 @@ def ceiling_of(question: Question, way: Way) -> Ceiling | None:
     Ranks of tensor parallelism read their shares at once, stages of a pipeline and layers dealt out over cards one
     after another.
     """
-    bandwidth = question.machine.bandwidth_gb_s
-    if way.result is None or way.task != "serve" or bandwidth is None or not is_whole(question, way):
+    bandwidths = question.machine.bandwidths_gb_s
+    if way.result is None or way.task != "serve" or not bandwidths or not is_whole(question, way):
         return None
     at_once = int(way.resolved.get("tensor_parallel_size") or 1) if way.method != FILES else 1
     weights, cache = weights_read(question.model, way), cache_bytes(way)
     if not weights:
         return None
-    bound = decode_bound(weights, cache, bandwidth, at_once)
-    return Ceiling(bound.tokens_per_s, bandwidth, weights + cache)
+    bound = decode_bound(weights, cache, _bandwidth(bandwidths, way.result, at_once), at_once)
+    return Ceiling(bound.tokens_per_s, bandwidths, weights + cache)
+
+
+def _bandwidth(bandwidths: tuple[float, ...], result: Result, at_once: int) -> float:
+    """That of one card. Of unequal ones the slowest's where all read at once; else each reads its share in turn, which
+    is taken as that of all it holds."""
+    if len(bandwidths) == 1:
+        return bandwidths[0]
+    if at_once > 1 or len(result.ranks) != len(bandwidths):
+        return min(bandwidths)
+    held = [one.bytes for one in result.ranks]
+    return sum(held) / sum(size / bandwidth for size, bandwidth in zip(held, bandwidths, strict=True))
 
 
 def weights_read(model: Model, way: Way, *, every_expert: bool = False) -> int:
@@ -56,19 +69,26 @@ def weights_read(model: Model, way: Way, *, every_expert: bool = False) -> int:
         tied = not any(one.tensor.name == "output" for one in tensors)
         read = sum(
             one.bytes * (share if one.tensor.name.endswith("_exps") else 1)
-            for one in tensors if tied or one.tensor.name != "token_embd"
+            for one in tensors if one.tensor.name not in LOOKED_UP or (tied and one.tensor.name == "token_embd")
         )  # fmt: skip
         return round(read)
     parts = _parts_of_weights(way.result)
     tied = "output head" not in parts
-    on_one = sum(
-        size * (share if name == "experts" else 1)
-        for name, size in parts.items() if name not in _NOT_READ and (tied or name != "embeddings")
-    )  # fmt: skip
+    shares = {"experts": share, "embeddings": _share_of_the_output(model) if tied else 0.0}
+    on_one = sum(size * shares.get(name, 1) for name, size in parts.items() if name not in _NOT_READ)
     return round(on_one * _ranks(way))
 
 
-_NOT_READ = frozenset({"allocator rounding", "rotary tables", "runtime buffers"})
+_NOT_READ = frozenset(
+    {"allocator rounding", "rotary tables", "runtime buffers", "vision tower", "audio tower", "projector"}
+)
+"""Of a token of text: images and sound are read with the prompt."""
+
+
+def _share_of_the_output(model: Model) -> float:
+    """Of tied embeddings what the output layer reads: all but tables of single layers."""
+    sizes = {one.name: one.numel for one in gguf_tensors(model) if one.name in LOOKED_UP}
+    return sizes.get("token_embd", 1) / (sum(sizes.values()) or 1)
 
 
 def _parts_of_weights(result: Result) -> dict[str, int]:

@@ -17,7 +17,14 @@ from vramwise.models.lengths import model_length
 from vramwise.planner.families import smaller_ones
 from vramwise.planner.machine import machine_of
 from vramwise.planner.rows import Row, row_of
-from vramwise.planner.running import USEFUL_CONTEXT, best_run, best_whole_file, may_be_a_whole_file, precisions_of
+from vramwise.planner.running import (
+    PUBLISHED,
+    USEFUL_CONTEXT,
+    best_run,
+    best_whole_file,
+    may_be_a_whole_file,
+    precisions_of,
+)  # fmt: skip
 from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, fitting_step, one_step
 from vramwise.planner.ways import Estimate, Question, Way
 from vramwise.records import record
@@ -119,9 +126,11 @@ def glances(
 
 
 def _runs(question: Question, asked: Sequence[str]) -> dict[str, Row]:
+    """The way to run it in each precision; weights as published are what engines with kernels for CUDA read."""
     return {
         precision.title: row_of(question, best_run(question, precision), asked)
         for precision in precisions_of(question.model)
+        if precision.title != PUBLISHED or question.machine.runs_cuda_code
     }
 
 

@@ -32,6 +32,8 @@ class Machine:
     usable_bytes: int
     room_bytes: int
     notes: tuple[str, ...] = ()
+    bandwidths_gb_s: tuple[float, ...] = ()
+    """Of a card, or of each of unequal ones; empty where one's is not known."""
 
     @property
     def gpu_id(self) -> str | None:
@@ -41,10 +43,6 @@ class Machine:
     def runs_cuda_code(self) -> bool:
         """Whether engines that are written for CUDA run; a card that is not named is taken for one that does."""
         return self.gpu is None or self.gpu.runs_cuda_code
-
-    @property
-    def bandwidth_gb_s(self) -> float | None:
-        return self.gpu.bandwidth_gb_s if self.gpu is not None else None
 
 
 def machine_keys() -> frozenset[str]:
@@ -80,8 +78,11 @@ def machine_of(**written: object) -> Machine:
     if gpu is not None and scenario.gpu_total_bytes is None:
         notes.append(gpu.memory_note)
     said = tuple(note for note in notes if note)
-    name = " + ".join(find_gpu(one).gpu.name for one in scenario.gpus) if unequal and scenario.gpus else ""
+    cards = [find_gpu(one).gpu for one in scenario.gpus] if unequal and scenario.gpus else []
+    name = " + ".join(one.name for one in cards)
+    found = [one.bandwidth_gb_s for one in cards or ([gpu] if gpu is not None else [])]
+    bandwidths = tuple(one for one in found if one is not None)
     return Machine(
         keys, asked, gpu, name or (gpu.name if gpu is not None else ""), scenario.num_gpus, room.total_bytes,
-        room.usable_bytes, every, said,
+        room.usable_bytes, every, said, bandwidths if len(bandwidths) == len(found) else (),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.serving.common.gguf.tensors import LOOKED_UP
 from vramwise.serving.common.storage import storage_of
 from vramwise.serving.common.weights import Layout, stage_weights
 from vramwise.serving.llama_cpp.fitting import LEAST_CONTEXT as SHORTEST_OF_A_FILE
@@ -294,8 +295,13 @@ def best_whole_file(question: Question, wanted: Wanted | None = None) -> Way | N
 
 @lru_cache(maxsize=512)
 def bytes_on_the_card(model: Model, file_type: str) -> int:
-    """Bytes of a file but for the token embedding, which llama.cpp keeps on the host."""
-    return sum(typed.bytes for typed in typed_tensors(model, file_type, False) if typed.tensor.name != "token_embd")
+    """Bytes of a file but for the tables that tokens are looked up in, which llama.cpp keeps on the host."""
+    return sum(one.bytes for one in typed_tensors(model, file_type, False) if one.tensor.name not in LOOKED_UP)
+
+
+@lru_cache(maxsize=512)
+def _bytes_looked_up(model: Model, file_type: str) -> int:
+    return sum(one.bytes for one in typed_tensors(model, file_type, False) if one.tensor.name in LOOKED_UP)
 
 
 def loaded(question: Question, precision: Precision) -> Way:
@@ -350,7 +356,8 @@ def runs_usably(question: Question, way: Way) -> bool:
 
 
 def is_whole(question: Question, way: Way) -> bool:
-    """Whether all layers are on the cards: of a GGUF file everything but the token embedding."""
+    """Whether all layers are on the cards: of a GGUF file everything but the tables of tokens."""
     if way.method != FILES or way.result is None:
         return way.result is not None
-    return way.result.quantities["weights_gpu"].expected >= bytes_on_the_card(question.model, way.precision)
+    held = host_bytes_of(way)
+    return held is not None and held <= _bytes_looked_up(question.model, way.precision)

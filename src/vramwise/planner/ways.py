@@ -82,8 +82,11 @@ class Way:
     def flags(self) -> Iterator[str]:
         """The words of its command behind the model's name."""
         for key, value in {"task": self.task, **self.settings, **self.machine.written}.items():
-            name = f"--{key.replace('_', '-')}"
-            yield from (name,) if value is True else (name, str(value))
+            name = key.replace("_", "-")
+            if isinstance(value, bool):
+                yield f"--{name}" if value else f"--no-{name}"
+            else:
+                yield from (f"--{name}", str(value))
 
 
 def tried(question: Question, way: Way, *, replays: bool = True) -> Way:

@@ -39,10 +39,10 @@ def door_screen(
 ) -> list[Line]:  # fmt: skip
     """The answers for one machine; `notes`: on the model's name."""
     width = screen_width()
-    run = [[name, _run(row)] for name, row in answer.runs.items()]
-    tune = [[_TITLES[name], _step(row)] for name, row in answer.steps.items()]
-    train = [["full", text] for text in _train(answer.trained_on)]
-    left, right = _block(_RUN, run), [*_block(_TUNE, tune), *_block(_TRAIN, train)]
+    run = [(name, _run(row)) for name, row in answer.runs.items()]
+    tune = [(_TITLES[name], _step(row)) for name, row in answer.steps.items()]
+    train = [("full", text) for text in _train(answer.trained_on)]
+    left, right = _block(_RUN, run, width), [*_block(_TUNE, tune, width), *_block(_TRAIN, train, width)]
     widest = max(map(cells, left))
     beside = [f"{padded(one, widest)}     {other}".rstrip() for one, other in zip_longest(left, right, fillvalue="")]
     is_wide = max(map(cells, beside)) <= width
@@ -115,9 +115,18 @@ def machine_words(machine: Machine) -> str:
     return f"{many}{name}{_gib(machine.total_bytes)}{usable}"
 
 
-def _block(title: str, rows: Sequence[Sequence[str]]) -> list[str]:
-    filled = [[title if i == 0 else "", *cells] for i, cells in enumerate(rows)]
-    return columns([["x" * _WIDEST_TITLE, *[""] * len(rows[0])], *filled], numbers_from=99, gap=2)[1:]
+def _block(title: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Names and what is said of each; what is too long for the screen goes on below its first word."""
+    heads = columns(
+        [["x" * _WIDEST_TITLE, "", ""], *([title if i == 0 else "", row[0], "|"] for i, row in enumerate(rows))],
+        numbers_from=99, gap=2,
+    )[1:]  # fmt: skip
+    room = cells(heads[0]) - 1
+    lines: list[str] = []
+    for head, (_, text) in zip(heads, rows, strict=True):
+        first, *rest = language.broken(language.said(text), width - room)
+        lines += [head.removesuffix("|") + first, *(" " * room + more for more in rest)]
+    return lines
 
 
 def _run(row: Row) -> str:

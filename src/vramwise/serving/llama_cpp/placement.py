@@ -15,6 +15,7 @@ from functools import lru_cache
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.serving.common.gguf.quantizer import TypedTensor, typed_tensors
+from vramwise.serving.common.gguf.tensors import LOOKED_UP
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.devices import HOST, layer_devices, split_points
 from vramwise.serving.llama_cpp.settings import Plan
@@ -83,7 +84,7 @@ def placement(model: Model, plan: Plan) -> Placement:
         told = _first_match(piece, rules)
         if told is not None and told != HOST:
             _put(devices, piece, told, plan, ())
-        elif name in ("token_embd", "per_layer_token_embd"):
+        elif name in LOOKED_UP:
             host += size
             if tied and name == "token_embd" and plan.output_on_gpu and told is None:
                 _put(devices, piece, where[-1], plan, parts)

@@ -15,7 +15,7 @@ from vramwise.models.operations.attention import HeadedAttention
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
 from vramwise.records import record
-from vramwise.serving.common.gguf.tensors import KEPT_IN_16_BITS, GgufTensor, gguf_tensors
+from vramwise.serving.common.gguf.tensors import KEPT_IN_16_BITS, LOOKED_UP, GgufTensor, gguf_tensors
 from vramwise.serving.common.gguf.types import fitting, tensor_type
 
 _DEFAULT = {
@@ -126,7 +126,7 @@ def _file(model: Model, tensors: tuple[GgufTensor, ...], file_type: str, imatrix
     values = tuple(sorted(t.layer or 0 for t in tensors if t.name in _VALUES))
     downs = tuple(sorted(t.layer or 0 for t in tensors if t.name == "ffn_down")) if experts < 2 else ()
     layers_apart = has_fact("llama.cpp", "layer_tables_untied", model.config.model_type)
-    tables = ("token_embd",) if layers_apart else ("token_embd", "per_layer_token_embd")
+    tables = LOOKED_UP[:1] if layers_apart else LOOKED_UP
     return _File(
         file_type, model.num_layers, grouped, experts, imatrix, is_70b, is_falcon, mxfp4, tables, values, downs
     )  # fmt: skip
@@ -158,7 +158,7 @@ def _wanted(tensor: GgufTensor, file: _File, tied: bool) -> str:
         return _output(file, default, tensor.shape[-1])
     if file.file_type == "MXFP4_MOE":
         return "MXFP4" if name.endswith("_exps") else default
-    if name in ("token_embd", "per_layer_token_embd"):
+    if name in LOOKED_UP:
         return _embedding(file, default)
     if name in _VALUES:
         return _attention_v(file, default, file.values.index(i))

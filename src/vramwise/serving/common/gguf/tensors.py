@@ -12,6 +12,9 @@ from vramwise.models.operations.attention import AnyAttention, Attention, Rotary
 from vramwise.models.operations.simple import Conv1dLinear
 from vramwise.records import record
 
+LOOKED_UP = ("token_embd", "per_layer_token_embd")
+"""Tables of which a token reads a row: llama.cpp keeps them on the host, however many layers are on the cards."""
+
 
 @record
 class GgufTensor:
