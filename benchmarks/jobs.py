@@ -114,10 +114,7 @@ def _template(communicates: bool, ranks: int) -> str:
 
 def write_tables(folder: Path, ranks: int, collectives: int, faults: Faults = CLEAN) -> None:
     """The folder of a job as `vramwise profile -o` fills it, without traces: `collectives` on each rank."""
-    import pyarrow as arrow
-    from pyarrow import parquet
-
-    from vramwise.utilization.job.folder import arrow_table
+    from vramwise.utilization.job.parquet import ParquetFile
     from vramwise.utilization.job.part import columns_of
     from vramwise.utilization.job.schema import ABOUT, SCHEMA, TABLES
 
@@ -129,14 +126,13 @@ def write_tables(folder: Path, ranks: int, collectives: int, faults: Faults = CL
         trace = f"node{rank // TENSOR:04d}/rank{rank}.json"
         calls = _calls(rank, ranks, collectives, faults)
         rows = _few_rows(rank, ranks, calls, faults)
-        for table in TABLES:
+        for table, kinds in TABLES.items():
+            written = ParquetFile(kinds)
             if table == "collectives":
-                fields = {name: arrow.type_for_alias(kind) for name, kind in TABLES[table].items()}
-                columns = {"trace": [trace] * len(calls["number"]), **calls}
-                found = arrow.table({name: arrow.array(columns[name], kind) for name, kind in fields.items()})
+                written.add({"trace": [trace] * len(calls["number"]), **calls})
             else:
-                found = arrow_table(table, columns_of([{"trace": trace, **row} for row in rows.get(table, [])]))
-            parquet.write_table(found, part / f"{table}.parquet")
+                written.add(columns_of([{"trace": trace, **row} for row in rows.get(table, [])]))
+            (part / f"{table}.parquet").write_bytes(written.content())
 
 
 COMPUTE_NS = 60_000

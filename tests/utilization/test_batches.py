@@ -72,4 +72,4 @@ def _outcome(batches):
     products = zip(found.products.external_id.tolist(), found.products.flops.tolist(), strict=True)
     memory = [(one.device, one.events, one.allocated, one.last.tolist()) for one in found.memory]
     return (sorted(rows), sorted(calls), list(products), sorted(found.steps), memory, found.whole_microseconds,
-            found.left_out, [one._replace(row=0) for one in found.collectives])  # fmt: skip
+            found.left_out, found.collectives.facts)  # fmt: skip

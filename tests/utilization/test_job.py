@@ -7,10 +7,10 @@ from made_jobs import TRANSFER_US, job
 from made_traces import text
 
 from vramwise.utilization.job.answer import job_answer
-from vramwise.utilization.job.folder import arrow_table
+from vramwise.utilization.job.parquet import ParquetFile
 from vramwise.utilization.job.part import columns_of, part_of
 from vramwise.utilization.job.schema import TABLES
-from vramwise.utilization.job.tables import tables_in_memory
+from vramwise.utilization.job.tables import tables_at_once
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
 
@@ -20,13 +20,13 @@ pytest.importorskip("duckdb")
 @pytest.fixture
 def answered(tmp_path):
     def answer(traces):
-        parts = {table: [] for table in TABLES}
+        parts = {table: ParquetFile(kinds) for table, kinds in TABLES.items()}
         for rank, trace in enumerate(traces):
             (tmp_path / f"r{rank}.json").write_bytes(text(trace))
         for file in trace_files([str(tmp_path)]):
             for table, found in part_of(read_trace(file)):
-                parts[table].append(arrow_table(table, found))
-        with tables_in_memory(parts) as tables:
+                parts[table].add(found)
+        with tables_at_once(parts) as tables:
             return job_answer(tables)
 
     return answer
@@ -114,8 +114,10 @@ def test_who_began_it_is_named_though_all_wait_for_a_stage_and_its_group_passes_
                  "number": 7, "sequenced": True, "start_ns": rank, "duration_ns": 80_000 + waits,
                  "exposed_ns": 80_000 + waits}
             )  # fmt: skip
-    parts = {table: [arrow_table(table, columns_of(found))] for table, found in rows.items()}
-    with tables_in_memory(parts) as tables:
+    parts = {table: ParquetFile(TABLES[table]) for table in rows}
+    for table, found in rows.items():
+        parts[table].add(columns_of(found))
+    with tables_at_once(parts) as tables:
         found = job_answer(tables)
     assert [(late["rank"], late["collective"], late["late_ms_per_step"]) for late in found["stragglers"]] == [
         ("5", "all-reduce", 0.04)

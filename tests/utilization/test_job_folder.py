@@ -21,9 +21,11 @@ from vramwise.cli.main import main
 from vramwise.errors import SourceError
 from vramwise.utilization.job import folder as folders
 from vramwise.utilization.job.answer import answer_of
-from vramwise.utilization.job.folder import JobFolder, arrow_table
+from vramwise.utilization.job.folder import JobFolder
 from vramwise.utilization.job.mapped import DIED, Done, map_trace, mapped
+from vramwise.utilization.job.parquet import ParquetFile
 from vramwise.utilization.job.queries import QUERIES
+from vramwise.utilization.job.schema import TABLES
 from vramwise.utilization.profiler.files import trace_paths
 
 pytest.importorskip("duckdb")
@@ -118,7 +120,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_table_leaves_nothing_half_writte
     """A limit of the operating system cuts writes off as a full disk does; afterwards the same command goes on."""
     out = tmp_path / "out"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         assert main(["profile", str(traces), "-o", str(out)]) == 4
     finally:
@@ -177,7 +179,9 @@ def test_tables_of_another_schema_are_refused(traces, tmp_path, capsys):
     assert "its tables have schema 99, expected 2" in capsys.readouterr().err
     (out / "job.json").write_text('{"schema": 2}', "utf-8")
     steps = next((out / "parts").glob("*/steps.parquet"))
-    write_table(arrow_table("steps", {"trace": ["a"], "step": [1]}), steps)
+    damaged = ParquetFile(TABLES["steps"])
+    damaged.add({"trace": ["a"], "step": [1]})
+    steps.write_bytes(damaged.content())
     with pytest.raises(SourceError, match=r"damaged tables \(steps.start_ns without a value\)"):
         answer_of(JobFolder(out))
     steps.write_bytes(steps.read_bytes()[:100])

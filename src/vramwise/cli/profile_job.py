@@ -135,18 +135,18 @@ def not_read(failed: Sequence[str]) -> str:
 def job_of(recordings: Sequence[Recording]) -> dict[str, Any] | None:
     """The whole job of traces that were just read; None without the extra `scale`."""
     from vramwise.utilization.job.answer import job_answer
-    from vramwise.utilization.job.folder import arrow_table
+    from vramwise.utilization.job.parquet import ParquetFile
     from vramwise.utilization.job.part import part_of
     from vramwise.utilization.job.schema import TABLES
-    from vramwise.utilization.job.tables import tables_in_memory
+    from vramwise.utilization.job.tables import tables_at_once
 
-    if any(find_spec(name) is None for name in ("duckdb", "pyarrow")):
+    if find_spec("duckdb") is None:
         return None
-    parts: dict[str, list[Any]] = {table: [] for table in TABLES}
+    parts = {table: ParquetFile(kinds) for table, kinds in TABLES.items()}
     for recording in recordings:
         for table, found in part_of(recording):
-            parts[table].append(arrow_table(table, found))
-    with tables_in_memory(parts) as tables:
+            parts[table].add(found)
+    with tables_at_once(parts) as tables:
         return job_answer(tables)
 
 
@@ -200,7 +200,8 @@ def fill(folder: JobFolder, args: argparse.Namespace) -> None:
         raise UsageError(f"--jobs: expected a whole number from 1 to {MOST_JOBS}, got {args.jobs}")
     if args.jobs is not None and args.dask is not None:
         raise UsageError("--jobs and --dask: expected one of them, processes here or workers there")
-    imported("pyarrow.parquet")
+    if args.shard is None:  # a share is read and not answered from
+        imported("duckdb")
     folder.begin()
     left = [trace for trace in traces if not folder.has(trace)]
     progress = Progress("reading", len(left), "traces")

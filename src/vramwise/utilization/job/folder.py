@@ -16,10 +16,9 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +26,7 @@ from vramwise import __version__
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import read_at_most, shown_path, write_file
 from vramwise.units import MIB
-from vramwise.utilization.job.part import Columns, Named
-from vramwise.utilization.job.schema import ABOUT, SCHEMA, TABLES, is_job
+from vramwise.utilization.job.schema import ABOUT, SCHEMA, is_job
 from vramwise.utilization.profiler.remote import remote_stamp
 
 LARGEST_ABOUT: Final = MIB
@@ -41,7 +39,7 @@ def imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise VramwiseError("the tables of a job need DuckDB and pyarrow: pip install 'vramwise[scale]'") from None
+        raise VramwiseError("the tables of a job need DuckDB: pip install 'vramwise[scale]'") from None
 
 
 class JobFolder:
@@ -140,41 +138,6 @@ def key_of(trace: str) -> str:
     """A name for a trace's part: its own, safe in any file system, and a hash of where it is."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", os.path.basename(trace))[:60].lstrip(".")
     return f"{name}-{hashlib.sha256(whole_path(trace).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
-
-
-def arrow_table(table: str, columns: Columns) -> object:
-    """Columns as a table of pyarrow, with those that TABLES says; one that is not given has no values."""
-    arrow = imported("pyarrow")
-    count = len(next(iter(columns.values()), ()))
-    made = {
-        name: _arrow_column(arrow, columns[name], arrow.type_for_alias(kind))
-        if name in columns
-        else arrow.nulls(count, arrow.type_for_alias(kind))
-        for name, kind in TABLES[table].items()
-    }
-    return arrow.table(made)
-
-
-def _arrow_column(arrow: Any, values: Any, kind: Any) -> Any:
-    if isinstance(values, Named):  # to cast it to text would load pyarrow.compute, 10 MiB a process
-        return arrow.DictionaryArray.from_arrays(arrow.array(values.places, arrow.int32()), arrow.array(values.names))
-    return arrow.array(values, kind)
-
-
-def parquet_of(tables: Sequence[object]) -> bytes:
-    """Tables of pyarrow with the same columns as the one file that is kept of them."""
-    arrow, parquet = imported("pyarrow"), imported("pyarrow.parquet")
-    out = BytesIO()
-    whole = arrow.concat_tables(tables)
-    times = [name for name in whole.column_names if name.endswith("_ns") or name in ("correlation", "number")]
-    parquet.write_table(
-        whole,
-        out,
-        compression="zstd",
-        use_dictionary=[name for name in whole.column_names if name not in times],
-        column_encoding=dict.fromkeys(times, "DELTA_BINARY_PACKED"),  # times and ids grow: two bytes each, not eight
-    )
-    return out.getvalue()
 
 
 def stamp_of(trace: str) -> Stamp:

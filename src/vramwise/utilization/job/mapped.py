@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from vramwise.clusters import share
 from vramwise.errors import SourceError
 from vramwise.processes import begin_process, end_processes
-from vramwise.utilization.job.folder import JobFolder, Stamp, arrow_table, parquet_of, stamp_of
+from vramwise.utilization.job.folder import JobFolder, Stamp, stamp_of
+from vramwise.utilization.job.parquet import ParquetFile
 from vramwise.utilization.job.part import events_of, part_of
 from vramwise.utilization.job.schema import TABLES
 from vramwise.utilization.profiler.collect import read_trace
@@ -44,15 +45,15 @@ class Read(NamedTuple):
 
 def read_part(trace: str, *, partial: bool = False) -> Read:
     """Read one trace; nothing is written."""
-    tables: dict[str, list[object]] = {name: [] for name in TABLES}
+    tables = {name: ParquetFile(kinds) for name, kinds in TABLES.items()}
     try:
         files = in_file(trace)
         stamp = stamp_of(trace)  # before it is read: what changes meanwhile is read again
         for file in files:
             recording = read_trace(file, partial=partial)
             for table, columns in chain(part_of(recording), events_of(recording)):
-                tables[table].append(arrow_table(table, columns))
-        return Read(stamp, {table: parquet_of(tables.pop(table)) for table in TABLES})
+                tables[table].add(columns)
+        return Read(stamp, {name: table.content() for name, table in tables.items()})
     except (SourceError, OSError, MemoryError) as problem:
         return Read({}, {}, str(problem) or "more memory than there is")
 

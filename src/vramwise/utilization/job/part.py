@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from vramwise.utilization.job.parquet import Named
 from vramwise.utilization.profiler import intervals
-from vramwise.utilization.profiler.collectives import collectives
+from vramwise.utilization.profiler.collectives import Stated, ran
 from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, Decomposition, decompose
 from vramwise.utilization.profiler.kernels import kernel, own_class
 from vramwise.utilization.profiler.launches import idle_gaps, launch_times
-from vramwise.utilization.profiler.ranks import keyed
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL
 from vramwise.utilization.profiler.steps import cpu_steps
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Columns = Mapping[str, Any]
 """The values of each column: a list, an array of NumPy or Named; all are equally long."""
+ROWS_AT_ONCE = 65_536
+"""Of the large tables, so that their columns are not all held at once."""
 OUTSIDE = -1
 """The step of what no step launched."""
 STEP_PARTS = ("gpu_events", "span_ns", "compute_ns", "exposed_communication_ns", "copies_ns", "idle_ns")
@@ -29,16 +31,6 @@ CAUSES = ("cpu_late", "launch_latency", "waiting", "unknown")
 CLASSES = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "copy"}
 _HOST_IN_NAME = re.compile(r"([A-Za-z][\w.-]*)_\d+\.\d+(?:\.\d+)?\.pt\.trace\.json")
 """`tensorboard_trace_handler` of torch names its files HOST_PID.TIME.pt.trace.json."""
-
-
-class Named(NamedTuple):
-    """A column of text of which few differ: their places among the different ones."""
-
-    places: Integers
-    names: Sequence[str]
-
-    def __len__(self) -> int:
-        return len(self.places)
 
 
 def part_of(recording: Recording) -> Iterator[tuple[str, Columns]]:
@@ -64,19 +56,29 @@ def events_of(recording: Recording) -> Iterator[tuple[str, Columns]]:
 
     gpu, calls = recording.on_gpu, recording.calls
     launched = launch_times(gpu, calls)
-    order = np.argsort(gpu.start, kind="stable")
-    yield "events", _of(recording, {
-        "number": np.arange(len(order)), "name": Named(gpu.name[order], recording.names),
-        "device": gpu.device[order], "stream": gpu.stream[order],
-        "correlation": gpu.correlation[order], "start_ns": gpu.start[order], "duration_ns": gpu.duration[order],
-        "launched_ns": np.where(launched == ABSENT, gpu.start, launched)[order],
-    })  # fmt: skip
-    order = np.argsort(calls.start, kind="stable")
-    yield "cpu_calls", _of(recording, {
-        "number": np.arange(len(order)), "name": Named(calls.name[order], recording.names),
-        "correlation": calls.correlation[order],
-        "start_ns": calls.start[order], "duration_ns": calls.duration[order],
-    })  # fmt: skip
+    for first, rows in _in_parts(gpu.start):
+        some = gpu.where(rows)
+        yield "events", _of(recording, {
+            "number": np.arange(first, first + len(rows)), "name": Named(some.name, recording.names),
+            "device": some.device, "stream": some.stream, "correlation": some.correlation,
+            "start_ns": some.start, "duration_ns": some.duration,
+            "launched_ns": np.where(launched[rows] == ABSENT, some.start, launched[rows]),
+        })  # fmt: skip
+    for first, rows in _in_parts(calls.start):
+        yield "cpu_calls", _of(recording, {
+            "number": np.arange(first, first + len(rows)), "name": Named(calls.name[rows], recording.names),
+            "correlation": calls.correlation[rows], "start_ns": calls.start[rows],
+            "duration_ns": calls.duration[rows],
+        })  # fmt: skip
+
+
+def _in_parts(start: Integers) -> Iterator[tuple[int, Integers]]:
+    """Rows in the order of time, some at once, and the place of the first of them."""
+    import numpy as np
+
+    order = np.argsort(start, kind="stable")
+    for first in range(0, len(order), ROWS_AT_ONCE):
+        yield first, order[first : first + ROWS_AT_ONCE]
 
 
 def _of(recording: Recording, columns: Columns) -> Columns:
@@ -212,30 +214,62 @@ def _kernel_columns(recording: Recording, events: GpuEvents) -> Columns:
 def _collective_columns(recording: Recording, classes: Integers, steps: _Steps) -> Columns:
     import numpy as np
 
-    found = collectives(recording, recording.gpu)
-    if not found:
+    found = ran(recording, recording.gpu)
+    if not len(found.row):
         return {}
-    sequenced = all(one.sequence is not None for one in found)
-    numbers = {one.row: key[-1] for key, one in keyed(found, sequenced).items()}
-    found = [one for one in found if one.row in numbers]
+    sequenced = bool((found.sequence != ABSENT).all())
+    alike: dict[tuple[str, str, str], int] = {}
+    like = np.array([alike.setdefault(one[:3], len(alike)) for one in found.stated], dtype=np.int64)[found.place]
+    numbers = found.sequence if sequenced else _turns(like)
+    kept = np.sort(_last_of_each(like, numbers))
     events = recording.on_gpu
     compute = intervals.union(events.start[classes == COMPUTE], events.end[classes == COMPUTE])
-    chosen = np.array([one.row for one in found], dtype=np.int64)
-    launched = launch_times(recording.gpu.where(chosen), recording.calls)
-    start, end = recording.gpu.start[chosen], recording.gpu.end[chosen]
+    chosen = recording.gpu.where(found.row[kept])
+    launched = launch_times(chosen, recording.calls)
+    place = found.place[kept]
     return {
-        "step": steps.of(np.where(launched == ABSENT, start, launched)),
-        "group": [one.group for one in found],
-        "members": [one.members for one in found],
-        "group_size": [one.group_size for one in found],
-        "kind": [one.kind for one in found],
-        "number": [numbers[one.row] for one in found],
-        "sequenced": [sequenced] * len(found),
-        "start_ns": start,
-        "duration_ns": end - start,
-        "exposed_ns": end - start - (_covered(compute, end) - _covered(compute, start)),
-        "bytes": [one.num_bytes for one in found],
+        "step": steps.of(np.where(launched == ABSENT, chosen.start, launched)),
+        "group": Named(place, [one.group for one in found.stated]),
+        "members": Named(place, [one.members for one in found.stated]),
+        "group_size": _of_each(found.stated, place, "group_size"),
+        "kind": Named(place, [one.kind for one in found.stated]),
+        "number": numbers[kept],
+        "sequenced": np.full(len(kept), sequenced),
+        "start_ns": chosen.start,
+        "duration_ns": chosen.duration,
+        "exposed_ns": chosen.duration - (_covered(compute, chosen.end) - _covered(compute, chosen.start)),
+        "bytes": _of_each(found.stated, place, "num_bytes"),
     }
+
+
+def _of_each(stated: Sequence[Stated], place: Integers, what: str) -> Any:
+    """A number of each, which some may not state."""
+    import numpy as np
+
+    numbers = [getattr(one, what) for one in stated]
+    if None in numbers:
+        return [numbers[one] for one in place.tolist()]
+    return np.array(numbers, dtype=np.int64)[place]
+
+
+def _turns(like: Integers) -> Integers:
+    """The place of each among its like."""
+    import numpy as np
+
+    order = np.argsort(like, kind="stable")
+    in_order = like[order]
+    turns = np.empty(len(like), dtype=np.int64)
+    turns[order] = np.arange(len(like)) - np.searchsorted(in_order, in_order)
+    return turns
+
+
+def _last_of_each(like: Integers, numbers: Integers) -> Integers:
+    """The rows that no later row of the same like and number replaces."""
+    import numpy as np
+
+    order = np.lexsort((numbers, like))
+    last: Integers = order[np.append((np.diff(like[order]) != 0) | (np.diff(numbers[order]) != 0), True)]
+    return last
 
 
 def _covered(spans: intervals.Spans, times: Integers) -> Integers:

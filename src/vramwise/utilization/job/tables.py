@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from vramwise.errors import SourceError, UsageError, clipped
-from vramwise.utilization.job.folder import JobFolder, arrow_table, imported
+from vramwise.utilization.job.folder import JobFolder, imported
+from vramwise.utilization.job.parquet import ParquetFile
 from vramwise.utilization.job.schema import TABLES, TEXT, WHOLE, YES_NO
 
 SQL_TYPES: Final = {TEXT: "TEXT", WHOLE: "BIGINT", YES_NO: "BOOLEAN"}
@@ -171,13 +172,14 @@ def _typed(table: str) -> str:
 
 
 @contextmanager
-def tables_in_memory(parts: Mapping[str, Sequence[object]]) -> Iterator[Tables]:
-    """The same of tables of pyarrow that were just made; what is not given is empty."""
-    arrow = imported("pyarrow")
-    with _connected(allowed=None) as connection:
-        for table in TABLES:
-            connection.register(f"{table}_given", arrow.concat_tables(parts.get(table) or [arrow_table(table, {})]))
-            connection.execute(f"CREATE VIEW {table} AS SELECT {_typed(table)} FROM {table}_given")
+def tables_at_once(parts: Mapping[str, ParquetFile]) -> Iterator[Tables]:
+    """The same of tables that were just made; what is not given is empty."""
+    with TemporaryDirectory(prefix="vramwise-job-") as folder, _connected(allowed=folder) as connection:
+        for table, kinds in TABLES.items():
+            path = Path(folder, f"{table}.parquet")
+            path.write_bytes((parts.get(table) or ParquetFile(kinds)).content())
+            written = str(path).replace("'", "''")
+            connection.execute(f"CREATE VIEW {table} AS SELECT {_typed(table)} FROM read_parquet('{written}')")
         tables = Tables(connection)
         tables.match()
         yield tables

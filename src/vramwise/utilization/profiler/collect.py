@@ -31,7 +31,8 @@ from vramwise.utilization.profiler.recording import (
     MEMCPY,
     MEMSET,
     STREAM_ONLY,
-    CollectiveRecord,
+    CollectiveFacts,
+    Collectives,
     CpuCalls,
     GpuEvents,
     Likes,
@@ -86,20 +87,21 @@ class Collector:
         self._memory_of = memory_of
         self._folds: list[MemoryFold] = []
         self._names = Names()
-        self._gpu = Growing(5)
+        self._gpu = Growing("qqiii")
         self._likes: dict[tuple[Any, ...], int] = {}
         self._like_of: dict[tuple[Any, ...], int] = {}
-        self._calls = Growing(4)
-        self._products = Growing(2)
+        self._calls = Growing("qqii")
+        self._products = Growing("iq")
         self._steps: list[StepMark] = []
-        self._collectives: list[CollectiveRecord] = []
+        self._collectives = Growing("qqi")
+        self._facts: dict[CollectiveFacts, int] = {}
         self._memory: dict[str, tuple[TakesMemory, ...]] = {}
         self._whole = True
         self._left_out: dict[str, int] = {}
 
     def take(self, events: Iterable[Event]) -> None:
         """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
-        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * len(self._likes) > MOST_KEPT:
+        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * (len(self._likes) + len(self._facts)) > MOST_KEPT:
             raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
         on_gpu: list[Event] = []
         calls: list[Event] = []
@@ -148,7 +150,7 @@ class Collector:
             calls=CpuCalls(*self._calls.columns()),
             products=ProductCalls(*self._products.columns()),
             steps=tuple(self._steps),
-            collectives=tuple(self._collectives),
+            collectives=Collectives(tuple(self._facts), *self._collectives.columns()),
             memory=tuple(fold.timeline() for fold in self._folds),
             whole_microseconds=self._whole,
             left_out=self._left_out,
@@ -210,10 +212,10 @@ class Collector:
         self._gpu.append(*found, correlation, _external_id(args) if args else ABSENT, like)
 
     def _take_collective(self, row: int, event: Event) -> None:
-        args = event.args
-        stated = args is not None and (args.collective is not None or args.in_elements is not None)
-        if stated and event.cat in GPU_KINDS:
-            self._collectives.append(_collective(row, args))
+        args: Any = event.args
+        if args and (args.collective, args.in_elements) != (None, None) and event.cat in GPU_KINDS:
+            place = self._facts.setdefault(_facts(args), len(self._facts))
+            self._collectives.append(row, whole(args.sequence), place)
 
     def _take_calls(self, events: list[Event]) -> bool:
         """Usual calls together, with a correlation and no stream; False, with nothing taken, where one is odd."""
@@ -371,12 +373,12 @@ def _external_id(args: Arguments) -> int:
     return whole(args.external_id if args.external_id is not None else args.old_external_id)
 
 
-def _collective(row: int, args: Any) -> CollectiveRecord:
-    known = {name: whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size", "sequence")}
+def _facts(args: Any) -> CollectiveFacts:
+    known = {name: whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size")}
     sizes = {name: None if value == ABSENT else value for name, value in known.items()}
     words = {
         name: value if isinstance(value := getattr(args, name), str) else None
         for name in ("collective", "dtype", "members")
     }
     group = args.group if isinstance(args.group, str | int) else None
-    return CollectiveRecord(row=row, group=None if group is None else str(group), **sizes, **words)  # type: ignore[arg-type]
+    return CollectiveFacts(group=None if group is None else str(group), **sizes, **words)  # type: ignore[arg-type]

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import percent
 from vramwise.utilization.profiler.kernels import kernel
+from vramwise.utilization.profiler.launches import places_among
+from vramwise.utilization.profiler.recording import ABSENT
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.recording import CollectiveRecord, GpuEvents, Recording
+    from vramwise.utilization.profiler.columns import Integers
+    from vramwise.utilization.profiler.recording import CollectiveFacts, GpuEvents, Recording
 
 KINDS = {
     "allreduce": "all-reduce",
@@ -73,31 +76,74 @@ class Collective(NamedTuple):
         return share if self.kind in ("all-gather", "reduce-scatter", "all-to-all") else 1.0
 
 
-def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
-    """Communication kernels in the order in which they started. `events` are the recording's own, all of them."""
+class Stated(NamedTuple):
+    """What collectives of one kernel and one statement about it have in common."""
+
+    group: str
+    members: str
+    kind: str
+    group_size: int | None
+    num_bytes: int | None
+
+
+class Ran(NamedTuple):
+    """Communication kernels in the order in which they started, as columns.
+
+    `row`: their places among the recording's GPU events. `place`: of what each states, in `stated`.
+    """
+
+    row: Integers
+    sequence: Integers
+    place: Integers
+    stated: list[Stated]
+
+
+def ran(recording: Recording, events: GpuEvents) -> Ran:
+    """The communication kernels of a recording. `events` are its own, all of them."""
     from vramwise.utilization.profiler.columns import np
 
-    facts = {record.row: record for record in recording.collectives}
     communicates = np.array([kernel(name).communicates for name in recording.names] or [False])
     names = events.name
-    rows = np.flatnonzero(communicates[names]) if len(events) else np.empty(0, dtype=np.int64)
-    found = []
-    for row in rows[np.argsort(events.start[rows], kind="stable")].tolist():
-        record = facts.get(row)
-        found.append(
-            Collective(
-                row=row,
-                kind=_kind(recording.names[names[row]], (record.collective or "") if record else ""),
-                group=record.group if record and record.group else "",
-                members=record.members if record and record.members else "",
-                sequence=record.sequence if record else None,
-                group_size=record.group_size if record else None,
-                start=int(events.start[row]),
-                duration=int(events.duration[row]),
-                num_bytes=_size(record),
-            )
-        )
-    return found
+    rows = np.flatnonzero(communicates[names]) if len(events) else np.zeros(0, dtype=np.int64)
+    rows = rows[np.argsort(events.start[rows], kind="stable")]
+    told, sequence = _told(recording, rows)
+    places: dict[tuple[int, int], int] = {}
+    place = [places.setdefault(both, len(places)) for both in zip(names[rows].tolist(), told.tolist(), strict=True)]
+    stated = [
+        _stated(recording.names[name], None if fact == ABSENT else recording.collectives.facts[fact])
+        for name, fact in places
+    ]
+    return Ran(rows, sequence, np.array(place, dtype=np.int64), stated)
+
+
+def _told(recording: Recording, rows: Integers) -> tuple[Integers, Integers]:
+    """The facts that these events state, and their sequence numbers; ABSENT for none."""
+    from vramwise.utilization.profiler.columns import np
+
+    known = recording.collectives
+    if not len(known.row):
+        return np.full(len(rows), ABSENT, dtype=np.int64), np.full(len(rows), ABSENT, dtype=np.int64)
+    place, there = places_among(rows, known.row)
+    return np.where(there, known.place[place], ABSENT), np.where(there, known.sequence[place], ABSENT)
+
+
+def _stated(name: str, facts: CollectiveFacts | None) -> Stated:
+    if facts is None:
+        return Stated("", "", _kind(name, ""), None, None)
+    return Stated(facts.group or "", facts.members or "", _kind(name, facts.collective or ""), facts.group_size,
+                  _size(facts))  # fmt: skip
+
+
+def collectives(recording: Recording, events: GpuEvents) -> list[Collective]:
+    """The same one by one."""
+    found = ran(recording, events)
+    columns = found.row, found.sequence, found.place, events.start[found.row], events.duration[found.row]
+    return [
+        Collective(row, of.kind, of.group, of.members, None if sequence == ABSENT else sequence, of.group_size,
+                   start, duration, of.num_bytes)
+        for row, sequence, place, start, duration in zip(*(column.tolist() for column in columns), strict=True)
+        for of in (found.stated[place],)
+    ]  # fmt: skip
 
 
 def collective_table(found: Iterable[Collective], compute: intervals.Spans, span: int) -> list[dict[str, object]]:
@@ -155,11 +201,9 @@ def _kind(name: str, stated: str) -> str:
     return stated or "unnamed"
 
 
-def _size(record: CollectiveRecord | None) -> int | None:
+def _size(facts: CollectiveFacts) -> int | None:
     """Total size as nccl-tests counts it: the gathered output, the unscattered input, the larger of both elsewhere."""
-    if record is None or record.in_elements is None:
+    if facts.in_elements is None:
         return None
-    width = DTYPE_BYTES.get((record.dtype or "").lower())
-    if width is None:
-        return None
-    return max(record.in_elements, record.out_elements or 0) * width
+    width = DTYPE_BYTES.get((facts.dtype or "").lower())
+    return None if width is None else max(facts.in_elements, facts.out_elements or 0) * width

@@ -1,4 +1,4 @@
-"""Columns of whole numbers and names that grow while a trace is read, eight bytes a cell."""
+"""Columns of whole numbers and names that grow while a trace is read, in as few bytes a cell as their numbers need."""
 
 from __future__ import annotations
 
@@ -7,23 +7,29 @@ from typing import Any
 
 
 class Growing:
-    """Columns that grow together; they become the recording's without a copy."""
+    """Columns that grow together; they become the recording's without a copy.
 
-    def __init__(self, count: int) -> None:
-        self._cells = [array("q") for _ in range(count)]
+    `kinds`: a letter of each, `q` for eight bytes, `i` for four, which become eight where a number needs them.
+    """
+
+    def __init__(self, kinds: str) -> None:
+        self._cells = [array(kind) for kind in kinds]
 
     def __len__(self) -> int:
         return len(self._cells[0])
 
     def extend(self, *columns: list[int]) -> None:
         """As many new rows as each of these columns has."""
-        for cells, values in zip(self._cells, columns, strict=True):
-            cells.fromlist(values)
+        for place, values in enumerate(columns):
+            try:
+                self._cells[place].fromlist(values)
+            except OverflowError:
+                self._cells[place] = array("q", self._cells[place])
+                self._cells[place].fromlist(values)
 
     def append(self, *row: int) -> None:
         """One row."""
-        for cells, value in zip(self._cells, row, strict=True):
-            cells.append(value)
+        self.extend(*([value] for value in row))
 
     def columns(self) -> list[Any]:
         """Each column by itself. Nothing can be added any more."""

@@ -14,14 +14,16 @@ def union(start: Integers, end: Integers) -> Spans:
     """The intervals that cover the same time without overlapping; intervals that touch are joined."""
     from vramwise.utilization.profiler.columns import np
 
-    order = np.argsort(start, kind="stable")
-    starts, ends = start[order], np.maximum.accumulate(end[order]) if len(end) else end
-    if not len(starts):
-        return starts, ends
-    first = np.ones(len(starts), dtype=bool)
-    first[1:] = starts[1:] > ends[:-1]
-    last = np.append(first[1:], True)
-    return starts[first], ends[last]
+    if not len(start):
+        return start, end
+    if (start[1:] < start[:-1]).any():  # most are in the order of time, and a copy of a large trace's times is large
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+        del order
+    end = np.maximum.accumulate(end)
+    first = np.ones(len(start), dtype=bool)
+    first[1:] = start[1:] > end[:-1]
+    return start[first], end[np.append(first[1:], True)]
 
 
 def length(spans: Spans) -> int:

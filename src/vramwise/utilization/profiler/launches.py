@@ -42,7 +42,7 @@ def launch_times(events: GpuEvents, calls: CpuCalls) -> Integers:
     if not len(calls.correlation):
         return np.full(len(events), ABSENT, dtype=np.int64)
     order = np.argsort(calls.correlation, kind="stable")
-    place, found = _places(events.correlation, calls.correlation[order])
+    place, found = places_among(events.correlation, calls.correlation[order])
     return np.where(found & (events.correlation != ABSENT), calls.start[order][place], ABSENT)
 
 
@@ -50,10 +50,10 @@ def among(values: Integers, known: Integers) -> Any:
     """Which of `values` occur in `known`. (NumPy's own isin imports its masked arrays, a tenth of a short run.)"""
     from vramwise.utilization.profiler.columns import np
 
-    return _places(values, np.sort(known))[1] if len(known) else np.zeros(len(values), dtype=bool)
+    return places_among(values, np.sort(known))[1] if len(known) else np.zeros(len(values), dtype=bool)
 
 
-def _places(values: Integers, ordered: Integers) -> tuple[Any, Any]:
+def places_among(values: Integers, ordered: Integers) -> tuple[Any, Any]:
     """Where each value would stand in a sorted column that is not empty, and whether it stands there."""
     from vramwise.utilization.profiler.columns import np
 

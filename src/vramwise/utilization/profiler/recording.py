@@ -114,10 +114,9 @@ class StepMark(NamedTuple):
     on_gpu: bool
 
 
-class CollectiveRecord(NamedTuple):
-    """What a communication kernel says about its collective; `row` is its place among the GPU events."""
+class CollectiveFacts(NamedTuple):
+    """What communication kernels say about their collective."""
 
-    row: int
     collective: str | None
     in_elements: int | None
     out_elements: int | None
@@ -125,7 +124,15 @@ class CollectiveRecord(NamedTuple):
     dtype: str | None
     group: str | None
     members: str | None
-    sequence: int | None
+
+
+class Collectives(NamedTuple):
+    """Which GPU events say something of a collective: their rows, sequence numbers, and places among the `facts`."""
+
+    facts: tuple[CollectiveFacts, ...]
+    row: Integers
+    sequence: Integers
+    place: Integers
 
 
 class Recording(NamedTuple):
@@ -140,7 +147,7 @@ class Recording(NamedTuple):
     calls: CpuCalls
     products: ProductCalls
     steps: tuple[StepMark, ...]
-    collectives: tuple[CollectiveRecord, ...]
+    collectives: Collectives
     memory: tuple[MemoryTimeline, ...]
     whole_microseconds: bool
     left_out: dict[str, int]
