@@ -38,9 +38,11 @@ def wholes(values: list[Any]) -> list[int]:
     return list(map(whole, values))
 
 
-def signed(value: object) -> int:
-    """A whole number with its sign; 0 for anything else."""
-    return value if isinstance(value, int) and abs(value) < LARGEST else 0
+def signed(values: list[Any]) -> list[int]:
+    """Whole numbers with their signs; 0 for anything else."""
+    if set(map(type, values)) == {int} and min(values) > -LARGEST and max(values) < LARGEST:
+        return values
+    return [value if isinstance(value, int) and abs(value) < LARGEST else 0 for value in values]
 
 
 def fraction(value: object) -> float:

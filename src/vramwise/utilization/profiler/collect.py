@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import compress
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError
 from vramwise.utilization.profiler.batches import (
@@ -267,21 +267,24 @@ class Collector:
             called, flops = list(compress(called, kept)), list(compress(flops, kept))
         self._products.extend(called, flops)
 
-    def _take_memory(self, events: list[Event]) -> None:
+    def _take_memory(self, events: list[Any]) -> None:
         """Events with a time that are not of the host's memory."""
-        kept: list[Any] = [
-            event for event in events if _has_time(event) and whole(cast("Any", event.args).memory_device_type) != 0
-        ]
-        by_device: dict[str, list[Any]] = {}
-        for event, number in zip(kept, wholes([event.args.memory_device for event in kept]), strict=True):
-            by_device.setdefault(f"GPU {number}", []).append(event)
-        for device, of_it in by_device.items():
-            if device not in self._memory:
-                self._memory[device] = self._takers(device)
+        hosts = wholes([event.args.memory_device_type for event in events])
+        if 0 in hosts or set(map(type, [event.ts for event in events])) != {int}:
+            kept = [_has_time(event) and host != 0 for event, host in zip(events, hosts, strict=True)]
+            events = list(compress(events, kept))
+        devices = wholes([event.args.memory_device for event in events])
+        for device in dict.fromkeys(devices):
+            named = f"GPU {device}"
+            if named not in self._memory:
+                self._memory[named] = self._takers(named)
+            of_it = events if devices.count(device) == len(events) else [
+                event for event, its in zip(events, devices, strict=True) if its == device
+            ]  # fmt: skip
             args = [event.args for event in of_it]
             totals = [one.memory_total_allocated for one in args], [one.memory_total_reserved for one in args]
-            found = moments([event.ts for event in of_it]), [signed(one.memory_bytes) for one in args]
-            for taker in self._memory[device]:
+            found = moments([event.ts for event in of_it]), signed([one.memory_bytes for one in args])
+            for taker in self._memory[named]:
                 taker.add(*found, *map(wholes, totals))
 
     def _takers(self, device: str) -> tuple[TakesMemory, ...]:

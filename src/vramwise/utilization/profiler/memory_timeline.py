@@ -6,9 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    Bytes = Sequence[int]
+    Bytes = list[int]
 
     from vramwise.utilization.profiler.columns import Integers
 
@@ -76,7 +74,7 @@ class MemoryFold:
     def add(self, times: Bytes, changes: Bytes, allocated: Bytes, reserved: Bytes) -> None:
         """Some events: when (ns), and totals after each, negative where the trace states none."""
         for pending, values in zip(self._pending, (times, changes, allocated, reserved), strict=True):
-            pending.extend(values)
+            pending.fromlist(values)
         if len(self._pending[0]) >= PENDING_EVENTS:
             self._fold()
 
