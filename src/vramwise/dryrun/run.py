@@ -62,6 +62,9 @@ class FakeTraining(TrainingRun):
 
     def __init__(self, job: Job, model: Any, recorder: FakeRecorder) -> None:
         super().__init__(job, model, recorder)
+        for module in model.modules():
+            if getattr(module, "layerdrop", 0):
+                module.layerdrop = 0.0  # layers that chance leaves out: a step with all of them takes most
         self.last_of_layers: int | None = None
         watcher = recorder.watcher
         watcher.on_backward = self._in_backward

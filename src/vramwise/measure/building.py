@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vramwise.measure.classes import loader_of
+from vramwise.measure.classes import fills_masks, loader_of
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
 from vramwise.models.meta_device import without_code
@@ -106,7 +106,7 @@ def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     peft = library("peft")
     targets = settings.get("lora_targets", "all-linear")
     kind: str | None = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
-    if settings.get("head") == "masked-lm" or model.main_input_name != "input_ids":
+    if fills_masks(model) or model.main_input_name != "input_ids":
         kind = None  # peft has no kind of its own for masked tokens and for images
     lora = peft.LoraConfig(
         r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),

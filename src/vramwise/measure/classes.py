@@ -12,39 +12,47 @@ from typing import Any, Final
 from vramwise.errors import UsageError
 from vramwise.measure.libraries import library
 
-_OF_A_HEAD: Final = {
-    "masked-lm": "AutoModelForMaskedLM",
-    "sequence-classification": "AutoModelForSequenceClassification",
-}
-_TEXT: Final = ("AutoModelForCausalLM", "AutoModelForImageTextToText")
+_MASKED: Final = "AutoModelForMaskedLM"
+_CLASSIFIER: Final = "AutoModelForSequenceClassification"
+_OF_A_HEAD: Final = {"masked-lm": _MASKED, "sequence-classification": _CLASSIFIER}
+_TEXT: Final = ("AutoModelForCausalLM", "AutoModelForImageTextToText", "AutoModelForMultimodalLM")
 _ENCODER_DECODERS: Final = ("AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq")
 _IMAGES: Final = ("AutoModelForImageClassification", "AutoModelForZeroShotImageClassification")
+_TOWERS: Final = ("vision", "audio")
 _IMAGE_SIDE: Final = 224
 _FRAMES_A_POSITION: Final = 2  # the second convolution of Whisper's encoder has stride 2 (modeling_whisper.py)
 
 
 def loader_of(config: Any, head: str) -> Any:
-    """transformers' auto class for a config: of encoder-decoders both halves, of images and text the whole model.
+    """transformers' auto class for a config: the one that has the class which `architectures` names.
 
-    An image's class is the one that `architectures` names, and without one the bare model.
+    Without one that is trained, of encoder-decoders both halves, of images and text the whole model, of encoders the
+    one that fills masks; else the bare model.
     """
     transformers = library("transformers")
     if head in _OF_A_HEAD:
         return getattr(transformers, _OF_A_HEAD[head])
+    halves = _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else ()
     named = set(getattr(config, "architectures", None) or ())
-    for name in _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else ():
-        if _classes(getattr(transformers, name), config):
-            return getattr(transformers, name)
-    for name in _ENCODER_DECODERS:  # a file may say that flag wrongly, and then names its class
-        if named & _classes(getattr(transformers, name), config):
-            return getattr(transformers, name)
-    for name in _TEXT:
-        if _classes(getattr(transformers, name), config):
-            return getattr(transformers, name)
-    for name in _IMAGES:
-        if named & _classes(getattr(transformers, name), config):
-            return getattr(transformers, name)
+    for name in (*_ENCODER_DECODERS, *_unnamed_order(config), _CLASSIFIER, *_IMAGES):
+        auto = getattr(transformers, name, None)  # the last of text are newer than the rest
+        if auto is not None and named & _classes(auto, config):
+            return auto
+    for name in (*halves, *_unnamed_order(config)):
+        auto = getattr(transformers, name, None)
+        if auto is not None and _classes(auto, config):
+            return auto
     return transformers.AutoModel
+
+
+def _unnamed_order(config: Any) -> tuple[str, ...]:
+    """Auto classes of text in the order in which one that has the config is taken.
+
+    An encoder's class of its own decoder wants `is_decoder`; one of text alone leaves out a model's towers.
+    """
+    if any(getattr(config, f"{kind}_config", None) is not None for kind in _TOWERS):
+        return (*_TEXT[1:], _TEXT[0], _MASKED)
+    return (*_TEXT, _MASKED) if getattr(config, "is_decoder", False) else (_MASKED, *_TEXT)
 
 
 def _classes(auto: Any, config: Any) -> set[str]:
@@ -65,8 +73,13 @@ def sees_more_than_text(model: Any) -> bool:
     """Whether a model that is fed texts has a part that they do not go through."""
     inner = _inner(model)
     takes = inspect.signature(type(inner).forward).parameters
-    has_tower = any(getattr(inner.config, f"{kind}_config", None) is not None for kind in ("vision", "audio"))
+    has_tower = any(getattr(inner.config, f"{kind}_config", None) is not None for kind in _TOWERS)
     return inner.main_input_name == "input_ids" and "labels" in takes and has_tower
+
+
+def fills_masks(model: Any) -> bool:
+    """Whether a class of transformers is an encoder's that fills masks: it has no cache, and peft no kind for it."""
+    return type(model).__name__.endswith("ForMaskedLM")
 
 
 def batch_of(model: Any, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
@@ -87,9 +100,9 @@ def batch_of(model: Any, settings: Mapping[str, Any], device: str) -> dict[str, 
         return {"input_ids": ids, "pixel_values": _pixels(config.vision_config, samples, inner, device),
                 "return_loss": True}  # fmt: skip
     ids = torch.randint(0, _vocabulary(inner), (samples, tokens), device=device)
-    if settings.get("head") == "sequence-classification":
+    if type(inner).__name__.endswith("ForSequenceClassification"):
         return {"input_ids": ids, "labels": torch.zeros(samples, dtype=ids.dtype, device=device)}
-    without_cache = {"use_cache": False} if settings.get("head", "causal-lm") == "causal-lm" else {}
+    without_cache = {} if fills_masks(inner) else {"use_cache": False}
     if inner.main_input_name == "input_features":
         frames = samples, config.num_mel_bins, _FRAMES_A_POSITION * config.max_source_positions
         return {"input_features": torch.zeros(frames, dtype=inner.dtype, device=device), "labels": ids, **without_cache}

@@ -23,7 +23,8 @@ class BlockRun:
     """What one block recorded: its nodes and the storages that it was the first to save.
 
     `weights`: storages of its parameters and their adapters, each with the parameter's place among the block's.
-    `is_recomputed`: whether checkpointing that chooses layers by number takes this one.
+    `is_recomputed`: whether checkpointing that chooses layers by number takes this one. `is_behind_layers`: no layer
+    comes after it, as one comes after the encoder's last norm and what widens or narrows an embedding.
     """
 
     name: str
@@ -36,6 +37,7 @@ class BlockRun:
     tower_layer: bool = False
     weights: tuple[tuple[Storage, int], ...] = ()
     is_recomputed: bool | None = None
+    is_behind_layers: bool = False
 
     @cached_property
     def saved_bytes(self) -> Dim:
@@ -189,6 +191,8 @@ def _recorded(model: Model, execution: Execution, structure: Structure) -> Forwa
     if (name := model.loss or model.head) != "none":
         logits, loss = lowered.streams["logits"], loss_of(execution.kernels) or LOSSES[name]
         runs.append(replace(_run("loss", None, tape, partial(loss, lowered, logits)), incoming=(logits,)))
+    behind = max((i for i, run in enumerate(runs) if run.layer is not None), default=-1) + 1
+    runs[behind:] = [replace(run, is_behind_layers=True) for run in runs[behind:]]
     return Forward(tuple(runs), tuple(repeats))
 
 

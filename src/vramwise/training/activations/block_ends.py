@@ -12,6 +12,11 @@ from vramwise.training.activations.checkpointing import ROTARY_TABLES
 
 def is_head(run: BlockRun) -> bool:
     """Whether a block comes after all layers: final norm and output layer, or the loss."""
+    return run.is_behind_layers and reads_layers(run)
+
+
+def reads_layers(run: BlockRun) -> bool:
+    """Whether a block that is no layer takes hidden states: a head, an encoder's last norm, a wider embedding."""
     return run.layer is None and run.modality == "text" and bool(run.incoming)
 
 
@@ -85,6 +90,6 @@ def given_up(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[froze
         names = zip(inputs, run.incoming, strict=False)
         last = {tensor.storage for name, tensor in names if name in outputs or name not in wanted}
         last -= {tensor.storage for tensor in run.outgoing}
-        found.append(frozenset(last) if is_head(run) and run.name != "loss" else frozenset())
+        found.append(frozenset(last) if reads_layers(run) and run.name != "loss" else frozenset())
         wanted = wanted - set(outputs) | set(inputs)
     return found[::-1]

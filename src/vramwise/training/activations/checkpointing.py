@@ -66,17 +66,17 @@ def replayed_nodes(run: BlockRun, train: ResolvedTrain) -> frozenset[int]:
 
 
 def boundary(run: BlockRun) -> list[Storage]:
-    """The incoming hidden states, and what is saved here but made outside any block.
+    """The incoming hidden states, and what is saved here but is an argument of the layer.
 
-    Rotary tables are made before the layers and handed to each (transformers' `position_embeddings`); the recording has
-    them in the first layer that reads them.
+    Rotary tables and masks are made before the layers and handed to each (transformers' `position_embeddings`); the
+    recording has them in the first layer that reads them. Other constants (T5's buckets of distances, which sides of
+    an activation apply) are the layer's own, and made again with it.
     """
-    made = {output.storage for node in run.nodes for output in node.outputs}
     read = {tensor.storage for node in run.nodes for tensor in node.inputs}
     streams = {tensor.storage: None for tensor in run.incoming}
     saved = (storage for storage, _ in run.saved if storage.kind == "activation")
-    constants = [s for s in saved if s in read and (s not in made or s.op in ROTARY_TABLES)]
-    return list(dict.fromkeys([*streams, *constants]))
+    arguments = [storage for storage in saved if storage in read and storage.op in ARGUMENTS]
+    return list(dict.fromkeys([*streams, *arguments]))
 
 
 def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model_type: str) -> list[Storage]:

@@ -1,0 +1,39 @@
+"""Which class of transformers a run makes: the one that the config names, else the one that the estimate describes."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import transformers
+
+from vramwise.measure.classes import fills_masks, loader_of
+
+CHOICES = [
+    ({"model_type": "bert"}, "AutoModelForMaskedLM"),
+    ({"model_type": "bert", "is_decoder": True}, "AutoModelForCausalLM"),
+    ({"model_type": "bert", "architectures": ["BertForSequenceClassification"]}, "AutoModelForSequenceClassification"),
+    ({"model_type": "deberta-v2"}, "AutoModelForMaskedLM"),
+    ({"model_type": "llama"}, "AutoModelForCausalLM"),
+    ({"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"]}, "AutoModelForImageTextToText"),
+    ({"model_type": "llama4"}, "AutoModelForImageTextToText"),
+    ({"model_type": "t5"}, "AutoModelForSeq2SeqLM"),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), CHOICES)
+def test_the_class_is_the_one_that_is_described(values, expected):
+    config = transformers.AutoConfig.for_model(**values)
+    assert loader_of(config, "causal-lm").__name__ == expected
+
+
+def test_a_head_that_is_asked_for_comes_before_what_the_config_names():
+    config = transformers.BertConfig(architectures=["BertForMaskedLM"])
+    assert loader_of(config, "sequence-classification").__name__ == "AutoModelForSequenceClassification"
+
+
+def test_what_fills_masks_has_no_cache():
+    with transformers.initialization.no_init_weights():
+        model = transformers.BertForMaskedLM(transformers.BertConfig(num_hidden_layers=1, vocab_size=50))
+    assert fills_masks(model)
