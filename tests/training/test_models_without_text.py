@@ -33,3 +33,10 @@ def test_products_of_known_weights_are_quantized() -> None:
     found = (estimate({"model": config, "task": "load", "serve": serve}) for serve in settings)
     whole, small = (one.quantities["weights"] for one in found)
     assert small.expected < 0.75 * whole.expected
+
+
+@pytest.mark.parametrize("model_type", ["cpmant", "xlnet"])
+def test_a_text_model_that_embeds_in_its_own_way_reads_tokens(model_type: str) -> None:
+    found = estimate({"model": {"model_type": model_type}, "task": "train", "train": {"sequence_length": 64}})
+    assert found.scenario["train"]["sequence_length"] == 64
+    assert not any("images alone" in note for note in found.notes)

@@ -26,15 +26,15 @@ _FRAMES_A_POSITION: Final = 2  # the second convolution of Whisper's encoder has
 def loader_of(config: Any, head: str) -> Any:
     """transformers' auto class for a config: the one that has the class which `architectures` names.
 
-    Without one that is trained, of encoder-decoders both halves, of images and text the whole model, of encoders the
-    one that fills masks; else the bare model.
+    That is the bare model where it names that. Without a name, of encoder-decoders both halves, of images and text the
+    whole model, of encoders the one that fills masks; else the bare model.
     """
     transformers = library("transformers")
     if head in _OF_A_HEAD:
         return getattr(transformers, _OF_A_HEAD[head])
     halves = _ENCODER_DECODERS if getattr(config, "is_encoder_decoder", False) else ()
     named = set(getattr(config, "architectures", None) or ())
-    for name in (*_ENCODER_DECODERS, *_unnamed_order(config), _CLASSIFIER, *_IMAGES):
+    for name in (*_ENCODER_DECODERS, *_unnamed_order(config), _CLASSIFIER, *_IMAGES, "AutoModel"):
         auto = getattr(transformers, name, None)  # the last of text are newer than the rest
         if auto is not None and named & _classes(auto, config):
             return auto

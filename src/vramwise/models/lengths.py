@@ -114,5 +114,7 @@ def rows_of_positions(model: Model) -> int | None:
 
 
 def reads_tokens(model: Model) -> bool:
-    """Whether a batch is of sequences of tokens, not of images alone."""
-    return any("input_ids" in op.ids for op in model.operations(Embedding))
+    """Whether a batch is of sequences of tokens, not of images alone: it embeds them (in a way of its own, XLNet and
+    CPM-Ant), or tells the next or a hidden one."""
+    tells_tokens = model.head in ("causal-lm", "masked-lm", "seq2seq-lm")
+    return tells_tokens or any("input_ids" in op.ids for op in model.operations(Embedding))

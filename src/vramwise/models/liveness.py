@@ -138,7 +138,7 @@ class BackwardWalk:
 
     `moments` in order; `leaving`: bytes of gradients handed to the block before; `at_first_use`: gradients alive when
     the first saved tensor is asked for, which is when a checkpointed block computes its forward pass again;
-    `waiting_views`: waiting parameters whose gradient from here is a view, so that nothing is added into it.
+    `waiting_views`: waiting parameters whose gradient so far is a view, so that nothing is added into it.
 
     `events`: every allocation and release, by what it is of; `before_first_use`: how many of them come before a saved
     tensor is asked for; `arriving` and `handed`: which of them are gradients of outgoing and incoming tensors,
@@ -203,7 +203,7 @@ class _BackwardWalker:
         self.shared = weights
         self.recomputed = recomputed
         self.accumulating = accumulating
-        self.result = BackwardWalk()
+        self.result = BackwardWalk(waiting_views=set(weights.pending))
         self.asked = False
         self.made_here = {id(output) for node in run.nodes for output in node.outputs}
         own = {storage for storage, _ in run.saved if storage.kind != "registered"} - external
@@ -331,16 +331,17 @@ class _BackwardWalker:
 
         So is that of a later use of the same weight in one block, into the part that waits.
         """
-        storage = parameter.storage
-        begun_as_view = self.begun_here.get(storage, False)
+        storage, views = parameter.storage, self.result.waiting_views
         is_begun = storage in self.shared.begun or storage in self.begun_here
-        self.begun_here[storage] = is_view
+        begun_as_view = storage in views or self.begun_here.get(storage, False)
         waits = storage in self.shared.waiting
-        if waits and is_view:
-            self.result.waiting_views.add(storage)
-        if storage in self.shared.pending or begun_as_view:
+        self.begun_here[storage] = is_view and not is_begun  # their sum is a tensor of its own, which takes the rest
+        if begun_as_view:
+            views.discard(storage)
             self._note("sum of a shared weight's gradients", "", parameter.nbytes)
             self._briefly(parameter.nbytes)
+        elif waits and is_view and not is_begun:
+            views.add(storage)
         if not is_begun and (waits or not self.accumulating):
             self.finished = self.finished + parameter.nbytes
             gradient = self._as_gradient(parameter, held)

@@ -233,7 +233,7 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
             shapes[id(run), part] = shape = _run_shape(
                 run, train, model_type, accumulating, shared, part, pending, streams.counted_once, passed, loss
             )
-            pending |= shape.waiting_views
+            pending = shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
     masks, brought = _masks_held(forward, model, train), _brought(forward)
     alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)

@@ -107,7 +107,7 @@ class _Writer:
             pending=self.pending, external=external, recomputed=script.checkpointed,
             fused=run.layer is not None and adds_into_main_gradients(self.train),
         )  # fmt: skip
-        self.pending |= backward.waiting_views
+        self.pending = frozenset(backward.waiting_views)
         events = backward.events
         if script.checkpointed:
             again = walk_forward(run, kept=own, external=external, again=True).events
