@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -132,6 +133,12 @@ def test_all_is_sorted_as_asked(capsys):
     many = len(members("smollm2"))
     assert len(names) == many
     assert f"{many} of {many} models fit" in screen
+
+
+def test_where_no_engine_for_cuda_runs_files_have_16_bits_too(capsys):
+    shown = printed(capsys, "--gpu", "m4-max", "--family", "qwen3", "--params", "..9b", "--task", "run", "--top", "1")
+    assert re.search(r"Qwen3 VL 8B Instruct +BF16 ", shown)
+    assert "BF16" not in printed(capsys, "--gpu", "4090", *SMALL, "--task", "run")
 
 
 def test_several_cards_share_a_model(capsys):

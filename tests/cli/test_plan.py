@@ -79,6 +79,16 @@ def test_nothing_feasible_says_by_how_much_and_exits_with_3(capsys):
     assert "misses by" in shown
 
 
+def test_where_nothing_fits_a_model_of_the_family_that_does_stands_beside_it(capsys):
+    wishes = ["--keep", "num_gpus", "--no-offload"]
+    assert main(["plan", "llama-3.1-405b", "--goal", "fine-tune", "--gpu", "4060", *wishes]) == 3
+    shown = capsys.readouterr().out
+    assert "of its family  fine-tune it: " in shown
+    words = shlex.split(shown[shown.index("next: ") + 6 : shown.index("\n\nbinding")].replace("\\\n", ""))
+    assert main([*words[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"]["word"] == "fits"
+
+
 def test_a_task_or_a_command_implies_the_goal(capsys):
     assert main(["plan", "Qwen/Qwen3-0.6B", "--task", "serve", "--gpu", "t4-16gb"]) == 0
     assert "· run ·" in capsys.readouterr().out

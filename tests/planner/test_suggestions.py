@@ -386,3 +386,16 @@ def test_leaner_steps_of_shorter_texts_come_before_further_cards() -> None:
     assert found[: len(here)] == here
     assert {one.change.values["sequence_length"] for one in here} == {1024}
     assert all(one.fits and one.change.values["checkpointing"] == "full" for one in here)
+
+
+def suggested(scenario):
+    asked = Scenario.from_dict(scenario)
+    return [one.to_dict() for one in suggestions(asked, estimate(asked), estimate)]
+
+
+def test_another_engine_says_what_it_puts_on_the_host():
+    scenario = {"model": "deepseek-v3", "task": "serve", "gpu": "4060"}
+    (llama_cpp,) = [one for one in suggested(scenario) if "engine" in one["change"]]
+    assert llama_cpp["cost"].endswith("; 376.00 GiB of host memory on a node")
+    (whole,) = [one for one in estimate(scenario | {"model": "llama-3.1-8b"}).suggestions if "engine" in one["change"]]
+    assert whole["cost"] == "another engine, one request at a time"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from vramwise.records import record
 
-FILE_TYPES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
+FILE_TYPES = ("BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M")
 """llama.cpp's usual file types, the best first."""
 
 

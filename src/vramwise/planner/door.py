@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import described_model
+from vramwise.estimation import described_model, estimate
 from vramwise.hardware import find_gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.planner.families import smaller_ones
-from vramwise.planner.machine import machine_of
+from vramwise.planner.machine import machine_keys, machine_of
 from vramwise.planner.rows import Row, row_of
 from vramwise.planner.running import (
     PUBLISHED,
@@ -28,6 +28,7 @@ from vramwise.planner.running import (
 from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, fitting_step, one_step
 from vramwise.planner.ways import Estimate, Question, Way
 from vramwise.records import record
+from vramwise.scenario import Scenario
 
 USUAL_CARDS = ("4060", "t4", "4090", "l40s", "h100", "h200")
 RENTED_CARDS = ("h100", "h200")
@@ -132,6 +133,18 @@ def _runs(question: Question, asked: Sequence[str]) -> dict[str, Row]:
         for precision in precisions_of(question.model)
         if precision.title != PUBLISHED or question.machine.runs_cuda_code
     }
+
+
+def of_its_family(scenario: Scenario, task: str) -> Row | None:
+    """The largest smaller model of the family of a scenario's that runs whole, or is fine-tuned, on its machine."""
+    try:
+        machine = machine_of(**{key: getattr(scenario, key) for key in machine_keys() & scenario.explicit})
+        question = Question(scenario.model, described_model(scenario.model)[1], machine, estimate)
+    except VramwiseError:
+        return None
+    return next(
+        (row for row in _instead(question, run=task == "serve", tune=task == "train") if row.task == task), None
+    )
 
 
 def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:

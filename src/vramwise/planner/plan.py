@@ -14,10 +14,12 @@ from vramwise.errors import UsageError
 from vramwise.estimation import described_model, estimate, steps_over_links
 from vramwise.planner.changes import Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
+from vramwise.planner.door import of_its_family
 from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these
 from vramwise.planner.inventory import MOST_CARDS, Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
+from vramwise.planner.rows import Row
 from vramwise.planner.saved_search import SavedSearch, question_of
 from vramwise.planner.suggestions import NEARLY_SURE
 from vramwise.records import record, replace
@@ -40,7 +42,8 @@ class Plan:
     """The options, best first, how many scenarios were estimated, and what stands in the way of what was asked.
 
     `refusal`: the plain no, where no option is on these cards' own memory; `instead`: another method with which they do
-    hold it. `links`: the step of the best option over several cards where these are joined in another way.
+    hold it. `of_its_family`: a smaller model that does fit, where no option does. `links`: the step of the best option
+    over several cards where these are joined in another way.
     """
 
     goal: str
@@ -54,6 +57,7 @@ class Plan:
     tokens: int | None = None
     links: tuple[OverLink, ...] = ()
     interrupted: bool = field(default=False, compare=False)
+    of_its_family: Row | None = None
 
     def to_dict(self) -> dict[str, object]:
         """The plan as `vramwise plan --json` prints it."""
@@ -67,6 +71,7 @@ class Plan:
             "instead": None if self.instead is None else self.instead.to_dict(self.tokens),
             "links": [one.to_dict() for one in self.links],
             "interrupted": self.interrupted,
+            "of_its_family": None if self.of_its_family is None else self.of_its_family.to_dict(),
         }
 
 
@@ -141,9 +146,10 @@ def plan(
         binding += _without_a_wish(first, wishes, count)
     refusal = verdict_on_these(asked, wishes, options)
     instead = _instead(first, asked, wishes) if refusal and "method" not in wishes.keep and not interrupted else None
+    ends_here = not options and instead is None and not interrupted and wishes.goal != "train"
     return Plan(
         wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), refusal, instead, wishes.tokens,
-        _links(options), interrupted,
+        _links(options), interrupted, of_its_family(first, first.task) if ends_here else None,
     )  # fmt: skip
 
 

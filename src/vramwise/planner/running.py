@@ -122,7 +122,13 @@ def may_be_whole(model: Bounds, machine: Machine, wanted: Wanted) -> bool:
         if format and wanted(format) and model.published_bytes <= room:
             return True
     room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + model.least_cache_bytes
-    return any(size <= room for name, size in model.file_bytes.items() if wanted(name))
+    types = _file_types(machine, format)
+    return any(model.file_bytes[name] <= room for name in types if name in model.file_bytes and wanted(name))
+
+
+def _file_types(machine: Machine, published: str) -> tuple[str, ...]:
+    """File types that are tried, the widest first: 16 bits where no other engine holds them, and there are such."""
+    return FILE_TYPES if not (machine.runs_cuda_code or published) else FILE_TYPES[1:]
 
 
 def may_be_a_whole_file(model: Bounds, machine: Machine) -> bool:
@@ -182,12 +188,13 @@ def best_serving(question: Question, wanted: Wanted | None = None) -> Way | None
         return loaded(question, PRECISIONS[0]) if wanted is None or wanted(PRECISIONS[0].title) else None
     pooled: Way | None = None
     keeps_one = wanted is None
+    types = _file_types(machine, published_format(model))
     in_the_pool = [
         one for one in (precisions_of(model)[:2] if machine.runs_cuda_code else ())
         if one.title != FOUR_BIT and _least_bytes(model, one) <= machine.room_bytes
     ]  # fmt: skip
     for place, precision in enumerate(in_the_pool):
-        further = (*(_in_the_pool(model, one) for one in in_the_pool[place:]), *FILE_TYPES)
+        further = (*(_in_the_pool(model, one) for one in in_the_pool[place:]), *types)
         if wanted is not None and not keeps_one and not any(map(wanted, further)):
             return None
         way = longest_in_the_pool(question, precision)
@@ -279,8 +286,9 @@ def best_whole_file(question: Question, wanted: Wanted | None = None) -> Way | N
     `wanted`: as in `best_serving`.
     """
     fitting: list[Way] = []
-    for place, name in enumerate(FILE_TYPES):
-        if wanted is not None and not any(map(wanted, (*(way.precision for way in fitting), *FILE_TYPES[place:]))):
+    types = _file_types(question.machine, published_format(question.model))
+    for place, name in enumerate(types):
+        if wanted is not None and not any(map(wanted, (*(way.precision for way in fitting), *types[place:]))):
             return None
         if bytes_on_the_card(question.model, name) > question.machine.room_bytes:
             continue

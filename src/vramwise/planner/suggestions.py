@@ -14,6 +14,7 @@ from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.scenario.words import command_of
+from vramwise.units import format_bytes
 
 MOST = 5
 MOST_WITHOUT_A_FIT = 3
@@ -199,7 +200,23 @@ def _estimated(asked: Asked, change: Change, estimate: Estimate) -> Suggestion |
     better = _rank(result.verdict) < _rank(asked.result.verdict)
     if saved < asked.need * LEAST_SAVING and not better:
         return None
-    return Suggestion(change, result.needed, saved, result.verdict)
+    return Suggestion(_with_the_host(change, result), result.needed, saved, result.verdict)
+
+
+def _with_the_host(change: Change, result: Result) -> Change:
+    """A change to llama.cpp, which puts on the host what the card cannot hold: with how much that is."""
+    held = layers_on_the_host(result) if change.rank == Cost.ANOTHER_ENGINE else None
+    if held is None:
+        return change
+    return replace(change, cost=f"{change.cost}; {format_bytes(int(held.expected))} of host memory on a node")
+
+
+def layers_on_the_host(result: Result) -> Quantity | None:
+    """The weights of a GGUF file that stay there, where some of its layers or experts do."""
+    serve = result.scenario.get("serve")
+    settings = serve if isinstance(serve, dict) else {}
+    on_the_host = settings.get("n_gpu_layers") is not None or settings.get("n_cpu_moe")
+    return result.quantities.get("weights_host") if on_the_host else None
 
 
 def _may_save(asked: Asked, change: Change) -> bool:

@@ -54,7 +54,7 @@ def door_screen(
     lines += beside if is_wide else [*left, *right]
     for head, text in (*_remarks(model, answer), *(("note", note) for note in notes)):
         lines += wrapped_text(f"{head:<14}", clipped(text, 400), width)
-    return [*lines, *_instead(answer, width), *_next(answer, width)]
+    return [*lines, *family_lines(answer.instead, width), *_next(answer, width)]
 
 
 def glance_screen(
@@ -226,10 +226,10 @@ def _remarks(model: Model, answer: Door) -> Iterator[tuple[str, str]]:
     yield from (("note", note) for note in answer.question.machine.notes)
 
 
-def _instead(answer: Door, width: int) -> list[str]:
+def family_lines(rows: Sequence[Row], width: int) -> list[str]:
     """What of the family fits, where this model does not."""
     lines = []
-    for row in answer.instead:
+    for row in rows:
         how = _run(row) if row.task == "serve" else f"{_TITLES[row.method]}, {_step(row)}"
         what = _RUN if row.task == "serve" else _TUNE
         lines += wrapped_text(f"{'of its family':<15}", f"{what}: {model_title(row.model)}, {how}", width)

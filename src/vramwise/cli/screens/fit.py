@@ -24,7 +24,7 @@ from vramwise.verdict import percent
 Rows = tuple[Row, ...]
 _WIDE, _EIGHT, _FOUR, _LESS = "16 bit", "8 bit", "4 bit", "3 bit"
 _BITS = {
-    "16 bit": _WIDE, "fp8": _EIGHT, "Q8_0": _EIGHT, "fp8-block": _EIGHT, "Q6_K": _FOUR, "Q5_K_M": _FOUR,
+    "16 bit": _WIDE, "BF16": _WIDE, "fp8": _EIGHT, "Q8_0": _EIGHT, "fp8-block": _EIGHT, "Q6_K": _FOUR, "Q5_K_M": _FOUR,
     "Q4_K_M": _FOUR, "Q3_K_M": _LESS,
 }  # fmt: skip
 _METHODS = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}

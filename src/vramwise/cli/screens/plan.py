@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from vramwise.cli.screens.door import command_lines
+from vramwise.cli.screens.door import command_lines, family_lines
 from vramwise.cli.screens.estimate import card_name, model_title, said
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.hardware import find_gpu
 from vramwise.planner.option import Option
 from vramwise.planner.plan import Plan
-from vramwise.result import Quantity
+from vramwise.planner.suggestions import layers_on_the_host
 from vramwise.units import counted, format_bytes
 
 _HOURS_OF_A_DAY = 24
@@ -26,6 +26,9 @@ def plan_screen(plan: Plan) -> list[Line]:
     else:
         lines += _table(plan, width)
         lines += ["", *_commands(plan.options, width)]
+    if plan.of_its_family is not None:
+        lines += ["", *family_lines([plan.of_its_family], width)]
+        lines += ["", *command_lines(plan.of_its_family.command, width, "next: ")]
     if plan.instead is not None:
         lines += ["", *_instead(plan.instead, width)]
     if plan.binding:
@@ -101,20 +104,12 @@ def _table(plan: Plan, width: int) -> list[Line]:
 
 def _cost(option: Option) -> str:
     """What an option asks, with how much memory of a host that is."""
-    held = option.result.quantities.get("host_memory") or _layers_on_the_host(option)
+    held = option.result.quantities.get("host_memory") or layers_on_the_host(option.result)
     if held is None:
         return option.cost
     size = f"{format_bytes(int(held.expected))} of host memory on a node"
     others = [one for one in option.cost.split("; ") if one not in ("host memory", "none")]
     return "; ".join((*others, size))
-
-
-def _layers_on_the_host(option: Option) -> Quantity | None:
-    """The weights of a GGUF file that stay there, where some of its layers or experts do."""
-    serve = option.result.scenario.get("serve")
-    settings = serve if isinstance(serve, dict) else {}
-    on_the_host = settings.get("n_gpu_layers") is not None or settings.get("n_cpu_moe")
-    return option.result.quantities.get("weights_host") if on_the_host else None
 
 
 def _figures(option: Option, tokens: int | None, *, with_money: bool) -> list[str]:
