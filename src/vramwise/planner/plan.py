@@ -147,6 +147,7 @@ def plan(
     refusal = verdict_on_these(asked, wishes, options)
     instead = _instead(first, asked, wishes) if refusal and "method" not in wishes.keep and not interrupted else None
     ends_here = not options and instead is None and not interrupted and wishes.goal != "train"
+    ends_here = ends_here and "method" not in wishes.keep  # with the method that fits
     return Plan(
         wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), refusal, instead, wishes.tokens,
         _links(options), interrupted, of_its_family(first, first.task) if ends_here else None,

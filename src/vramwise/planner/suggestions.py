@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from vramwise.errors import VramwiseError
+from vramwise.estimation import described_model
 from vramwise.estimation import estimate as estimated
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
 from vramwise.planner.training_changes import training_changes, training_combinations, with_kernels_of_the_card
@@ -200,23 +201,26 @@ def _estimated(asked: Asked, change: Change, estimate: Estimate) -> Suggestion |
     better = _rank(result.verdict) < _rank(asked.result.verdict)
     if saved < asked.need * LEAST_SAVING and not better:
         return None
-    return Suggestion(_with_the_host(change, result), result.needed, saved, result.verdict)
+    return Suggestion(_with_the_host(change, change.of(asked.scenario), result), result.needed, saved, result.verdict)
 
 
-def _with_the_host(change: Change, result: Result) -> Change:
+def _with_the_host(change: Change, scenario: Scenario, result: Result) -> Change:
     """A change to llama.cpp, which puts on the host what the card cannot hold: with how much that is."""
-    held = layers_on_the_host(result) if change.rank == Cost.ANOTHER_ENGINE else None
+    held = layers_on_the_host(scenario, result) if change.rank == Cost.ANOTHER_ENGINE else None
     if held is None:
         return change
     return replace(change, cost=f"{change.cost}; {format_bytes(int(held.expected))} of host memory on a node")
 
 
-def layers_on_the_host(result: Result) -> Quantity | None:
+def layers_on_the_host(scenario: Scenario, result: Result) -> Quantity | None:
     """The weights of a GGUF file that stay there, where some of its layers or experts do."""
     serve = result.scenario.get("serve")
     settings = serve if isinstance(serve, dict) else {}
-    on_the_host = settings.get("n_gpu_layers") is not None or settings.get("n_cpu_moe")
-    return result.quantities.get("weights_host") if on_the_host else None
+    layers = settings.get("n_gpu_layers")
+    if not settings.get("n_cpu_moe") and not isinstance(layers, int):
+        return None
+    whole = isinstance(layers, int) and layers > described_model(scenario.model)[1].num_layers
+    return None if whole and not settings.get("n_cpu_moe") else result.quantities.get("weights_host")
 
 
 def _may_save(asked: Asked, change: Change) -> bool:

@@ -104,7 +104,7 @@ def _table(plan: Plan, width: int) -> list[Line]:
 
 def _cost(option: Option) -> str:
     """What an option asks, with how much memory of a host that is."""
-    held = option.result.quantities.get("host_memory") or layers_on_the_host(option.result)
+    held = option.result.quantities.get("host_memory") or layers_on_the_host(option.scenario, option.result)
     if held is None:
         return option.cost
     size = f"{format_bytes(int(held.expected))} of host memory on a node"
