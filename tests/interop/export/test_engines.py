@@ -112,6 +112,14 @@ def test_vllm_in_its_own_words() -> None:
     )
 
 
+@pytest.mark.parametrize("engine", [{}, {"engine": "llama.cpp", "gguf_quant": "Q4_K_M"}])
+def test_the_length_of_a_request_is_llama_servers_context(engine: dict[str, str]) -> None:
+    serve = {"max_model_len": 8192, **engine}
+    export = vramwise.export({"model": "llama-3.1-8b", "task": "serve", "gpu": "l40s", "serve": serve}, "llama-server")
+    assert " --ctx-size 8192" in export.command
+    assert [line.partition(":")[0] for line in export.not_expressed] == ["model"]
+
+
 @pytest.mark.parametrize(("version", "flag"), [("0.5.13", "--cuda-graph-max-bs"), (None, "--cuda-graph-max-bs-decode")])
 def test_sglangs_flag_as_the_version_has_it(version: str | None, flag: str) -> None:
     serve = {"engine": "sglang", "cuda_graph_max_bs": 8} | ({"engine_version": version} if version else {})

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
 from vramwise.interop.export.draft import Asked, Draft
@@ -15,6 +16,20 @@ from vramwise.scenario import Scenario
 
 _BACKENDS = {"NVIDIA": "CUDA", "AMD": "ROCm", "Intel": "SYCL"}  # llama-server --list-devices
 _OFF = {"kv_unified": "--no-kv-unified", "mmproj_offload": "--no-mmproj-offload", "fused_moe": "--no-fused-moe"}
+
+
+def as_llama_server_does(scenario: Scenario) -> Scenario:
+    """The length of a request as the context that llama.cpp is given; where it is not stated, logits as the server
+    keeps them: those of a slot's last token, whatever the library's other programs do."""
+    serve = scenario.serve
+    if not engine_named(serve.engine).reads_gguf:
+        return scenario
+    settled: dict[str, object] = {}
+    if "max_model_len" in serve.explicit and "n_ctx" not in serve.explicit:
+        settled |= {"max_model_len": None, "n_ctx": serve.max_model_len}
+    if not {"logits_all", "engine_version"} & serve.explicit:
+        settled["logits_all"] = False
+    return scenario.replace(serve=serve.replace(**settled)).checked() if settled else scenario
 
 
 def write(asked: Asked) -> Draft:

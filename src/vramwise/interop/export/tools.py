@@ -51,8 +51,25 @@ _SIMULATED = {
 TOOLS: tuple[Tool, ...] = (
     Tool("vllm", "vLLM", "vllm", "serve", ("vllm",), "vllm"),
     Tool("sglang", "SGLang", "sglang", "serve", ("sglang",), "sglang"),
-    Tool("llama-server", "llama-server", "llama_server", "serve", ("llama.cpp",), "llama.cpp"),
-    Tool("k8s", "Kubernetes", "k8s", "serve", ("vllm", "sglang", "llama.cpp"), "vllm", "deployment.yaml"),
+    Tool(
+        "llama-server",
+        "llama-server",
+        "llama_server",
+        "serve",
+        ("llama.cpp",),
+        "llama.cpp",
+        settles="llama_server:as_llama_server_does",
+    ),
+    Tool(
+        "k8s",
+        "Kubernetes",
+        "k8s",
+        "serve",
+        ("vllm", "sglang", "llama.cpp"),
+        "vllm",
+        "deployment.yaml",
+        "llama_server:as_llama_server_does",
+    ),
     Tool(
         "aisimulate",
         "AISimulate",
