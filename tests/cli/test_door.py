@@ -68,6 +68,13 @@ def test_tables_of_tokens_on_the_host_slow_nothing_and_layers_there_do(capsys):
     assert "4 bit   slowly: 37 of 43 layers" in partly  # its table of tokens lies on the card too, as the output
 
 
+def test_a_model_that_no_usual_card_holds_leads_to_how_many_do(capsys):
+    (words,) = commands(asked(capsys, "moonshotai/Kimi-K2.7-Code"))
+    assert words == ["vramwise", "plan", "moonshotai/Kimi-K2.7-Code", "--goal", "run", "--gpu", "h200"]
+    assert main(words[1:]) == 0
+    assert "tensor_parallel_size 8 · 8 GPUs" in capsys.readouterr().out
+
+
 def test_weights_as_published_are_no_answer_where_no_engine_for_them_runs(capsys):
     assert "published  " in asked(capsys, "Qwen/Qwen3-4B-AWQ", "--gpu", "4090")
     assert "published  " not in asked(capsys, "Qwen/Qwen3-4B-AWQ", "--gpu", "m3-max-128gb")

@@ -89,6 +89,18 @@ def test_where_nothing_fits_a_model_of_the_family_that_does_stands_beside_it(cap
     assert json.loads(capsys.readouterr().out)["verdict"]["word"] == "fits"
 
 
+def test_how_many_cards_a_server_takes_is_an_option_where_their_number_is_open(capsys):
+    asked = ["plan", "llama-3.1-405b", "--goal", "run", "--gpu", "h200", "--json"]
+    assert main(asked) == 0
+    options = json.loads(capsys.readouterr().out)["options"]
+    (over_more,) = [one for one in options if "num_gpus" in one["change"]]
+    assert over_more["change"] == {"tensor_parallel_size": 8, "num_gpus": 8}
+    assert main([*shlex.split(over_more["command"])[1:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"]["word"] == "fits"
+    assert main([*asked, "-n", "1"]) == 0
+    assert all("num_gpus" not in one["change"] for one in json.loads(capsys.readouterr().out)["options"])
+
+
 def test_a_task_or_a_command_implies_the_goal(capsys):
     assert main(["plan", "Qwen/Qwen3-0.6B", "--task", "serve", "--gpu", "t4-16gb"]) == 0
     assert "· run ·" in capsys.readouterr().out

@@ -6,14 +6,15 @@ What is asked for is kept as far as it is stated among `keep`; every option is a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import field
 from functools import partial
 from itertools import islice
 
-from vramwise.errors import UsageError
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import described_model, estimate, steps_over_links
-from vramwise.planner.changes import Change, Cost
-from vramwise.planner.combinations import MOST_ESTIMATES, Reached, Seen, combinations
+from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.combinations import MOST_ESTIMATES, WEIGHTS, Reached, Seen, combinations
 from vramwise.planner.door import of_its_family
 from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these
 from vramwise.planner.inventory import MOST_CARDS, Pool
@@ -21,7 +22,7 @@ from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
 from vramwise.planner.rows import Row
 from vramwise.planner.saved_search import SavedSearch, question_of
-from vramwise.planner.suggestions import NEARLY_SURE
+from vramwise.planner.suggestions import NEARLY_SURE, Estimate, changes_of
 from vramwise.records import record, replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -128,6 +129,11 @@ def plan(
                     fits += 1
                     if fits >= most_fits:
                         break
+        if first.task == "serve" and not reached[0].is_sure:
+            for start, pool in starts:
+                for one in _on_more_cards(start, answer, wishes, count):
+                    if _is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
+                        found.append(_option_of(one, wishes, pools))
         if first.task == "train":
             model = described_model(first.model)[1]
             for pool in pools or own_pool(first):
@@ -152,6 +158,23 @@ def plan(
         wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), refusal, instead, wishes.tokens,
         _links(options), interrupted, of_its_family(first, first.task) if ends_here else None,
     )  # fmt: skip
+
+
+def _on_more_cards(scenario: Scenario, answer: Estimate, wishes: Wishes, seen: Seen) -> Iterator[Reached]:
+    """What was asked over as many cards as it takes, where their number is open: what is less on fewer of them is
+    another question's answer."""
+    if "num_gpus" in scenario.explicit:
+        return
+    asked = Asked(scenario, answer(scenario))
+    for change in changes_of(asked):
+        if "num_gpus" in change.values and _is_allowed(wishes, change):
+            seen(1)
+            with suppress(VramwiseError):
+                result = answer(change.of(scenario))
+                reached = Reached(change.of(scenario), result, (change,), WEIGHTS[change.rank])
+                if reached.is_sure:
+                    yield reached
+                    return
 
 
 def _instead(scenario: Scenario, asked: Result, wishes: Wishes) -> Option | None:

@@ -83,7 +83,17 @@ def glance_screen(
     lines: list[Line] = [*_heading(model, "", width), *fact_lines(model, image, stored), "", heads.rstrip(), *table]
     for one in (note, *notes):
         lines += wrapped_text("", one, width)
-    return [*lines, *_next(_shown(answers), width)]
+    return [*lines, *(_next(_shown(answers), width) or _on_many_cards(answers, width))]
+
+
+def _on_many_cards(answers: Mapping[str, Door], width: int) -> list[str]:
+    """Where none of the usual cards holds it in any way: who says how many of the largest do."""
+    card, answer = list(answers.items())[-1]
+    words = next((row.command for row in answer.runs.values() if row.task == "serve"), ())
+    if not words:
+        return []
+    return ["", *command_lines(("vramwise", "plan", *words[2 : words.index("--task")], "--goal", "run", "--gpu", card),
+                               width, "next: ")]  # fmt: skip
 
 
 def _shown(answers: Mapping[str, Door]) -> Door:
