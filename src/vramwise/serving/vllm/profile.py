@@ -118,7 +118,14 @@ IN_FLIGHT_VERSION = (0, 26)  # windows keep the tokens of every batch in flight 
 HYBRID_CACHING_VERSION = (0, 26)  # prefix caching of models with states is on by itself
 V2_RUNNER_FIRST = (0, 22)
 V2_RUNNER_QUANTIZED, V2_RUNNER_DENSE, V2_RUNNER_ALL = (0, 24), (0, 25), (0, 29)  # config/vllm.py use_v2_model_runner
-V2_DRAFTS = ("eagle", "dflash", "dspark", "mtp")  # 0.22.0 to 0.28.0 _get_v2_model_runner_unsupported_features
+V2_DRAFTS = ("eagle", "dflash", "dspark", "mtp", "extract_hidden_states")  # 0.22.0 to 0.29.0
+V2_RUNNER_DRAFTS = (0, 30)
+V1_DRAFTS = (
+    ((0, 31), ("ngram", "draft_model", "suffix", "medusa", "mlp_speculator")),
+    ((0, 32), ("ngram", "suffix", "medusa", "mlp_speculator")),
+    ((0, 33), ("suffix", "medusa", "mlp_speculator")),
+    ((10**6,), ("suffix",)),
+)
 LARGEST_CAPTURE, LARGER_CAPTURE = 512, 1024  # tokens of the largest size that vLLM captures by itself
 LARGER_CAPTURE_VERSION, BLACKWELL_SERVER = (0, 28), 10
 LAST_PATCH = 999
@@ -220,18 +227,40 @@ def _default_sizes(profile: Profile, largest: int) -> set[int]:
     return sizes
 
 
-def runs_v2_runner(version: tuple[int, ...], model: Model, quantized: bool, draft: str = "") -> bool:
+def runs_v2_runner(
+    version: tuple[int, ...],
+    model: Model,
+    *,
+    quantized: bool,
+    draft: str = "",
+    pooling: bool = False,
+    rocm: bool = False,
+) -> bool:
     """Whether the model runs on the second model runner, which samples otherwise.
 
     Read in 0.22.0 to 0.33.0 config/vllm.py: some types from 0.22 on (not quantized before 0.24), models without experts
-    and states from 0.25, all from 0.29; before, none with another way of drafting (`draft`) than its own.
+    and states from 0.25, all from 0.29, some on AMD's cards (`rocm`) later; before 0.29 none that pools; none with
+    another way of drafting (`draft`) than its own, and from 0.25 on all with DSpark.
     """
-    if version >= V2_RUNNER_ALL:
+    if "dspark" in draft and version >= V2_RUNNER_DENSE:
         return True
-    if draft and not any(name in draft for name in V2_DRAFTS):
+    if draft and not _drafts_on_v2_runner(version, draft):
+        return False
+    if version >= V2_RUNNER_ALL:
+        return not (rocm and has_fact("vllm", "first_runner_on_rocm", model.config.model_type, version))
+    if pooling:
         return False
     named = has_fact("vllm", "second_runner", model.config.model_type, version)
     if version >= V2_RUNNER_DENSE:
         states = any(cache.kind == "recurrent" for cache in model.caches)
         return not states and ("experts" not in model.parts or named)
     return named and (version >= V2_RUNNER_QUANTIZED or not quantized)
+
+
+def _drafts_on_v2_runner(version: tuple[int, ...], draft: str) -> bool:
+    """Whether the second model runner drafts so (config/vllm.py _get_v2_model_runner_unsupported_features): a list of
+    what it does until 0.29, of what it does not since."""
+    if version < V2_RUNNER_DRAFTS:
+        return any(name in draft for name in V2_DRAFTS)
+    others = next(names for before, names in V1_DRAFTS if version < before)
+    return not any(name in draft for name in others)

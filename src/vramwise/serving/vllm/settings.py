@@ -15,6 +15,7 @@ from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.dtypes import vllm_storage
 from vramwise.serving.vllm.fallback import falls_back
+from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import (
     DEFAULT_VERSION,
     HYBRID_CACHING_VERSION,
@@ -89,7 +90,15 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     if falls_back(given, model, storage, version, capability_of(gpu)):
         profile = profile_of(version, True)
     draft = str((given.speculative or {}).get("method") or "").lower()
-    second = runs_v2_runner(version, model, storage.quantization is not None, draft)
+    on_rocm = gpu is not None and gpu.vendor == "AMD"
+    second = runs_v2_runner(
+        version,
+        model,
+        quantized=storage.quantization is not None,
+        draft=draft,
+        pooling=pools(model, given),
+        rocm=on_rocm,
+    )
     if given.use_v2_runner is not None and version >= V2_RUNNER_FIRST:
         second = given.use_v2_runner
     second = second and profile.generation == "V1"
@@ -117,7 +126,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
         multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS, on_v2_runner=second,
-        on_rocm=gpu is not None and gpu.vendor == "AMD",
+        on_rocm=on_rocm,
     )  # fmt: skip
 
 
