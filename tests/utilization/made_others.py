@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import sqlite3
 from pathlib import Path
 
@@ -93,6 +95,77 @@ def rocpd(path: Path) -> Path:
         base.execute(f'INSERT INTO "rocpd_region{of}" VALUES (?,?,?,?,?)', row)
     base.commit()
     base.close()
+    return path
+
+
+def rocprof_json(*, processes: int = 1) -> bytes:
+    """What rocprofv3 writes with --output-format json; GPU 4 of the machine is the first that HIP sees."""
+    names = ["", "hipMalloc", "hipLaunchKernel"]
+    ranges = [{"key": 70 + number, "value": f"ProfilerStep#{number}"} for number, *_ in STEPS]
+
+    def record(kind: int, operation: int, start: int, end: int, correlation: int, **more: object) -> dict[str, object]:
+        return {"size": 64, "kind": kind, "operation": operation, "thread_id": 9,
+                "correlation_id": {"internal": correlation, "external": 0}, "start_timestamp": start * US,
+                "end_timestamp": end * US, **more}  # fmt: skip
+
+    agent = {"handle": 400}
+    start, end, stream, correlation, size = COPY
+    process = {
+        "metadata": {"pid": 77, "init_time": 1, "fini_time": 2, "command": ["python", "train.py"]},
+        "agents": [{"id": {"handle": 100}, "type": 1, "node_id": 0, "name": "EPYC", "product_name": "EPYC"},
+                   {"id": agent, "type": 2, "node_id": 4, "logical_node_type_id": 0, "name": "gfx942",
+                    "product_name": "AMD Instinct MI300X"}],
+        "counters": [],
+        "strings": {"buffer_records": [{"kind": "NONE", "operations": []},
+                                       {"kind": "HIP_RUNTIME_API", "operations": names},
+                                       {"kind": "MEMORY_COPY", "operations": ["", "MEMORY_COPY_HOST_TO_DEVICE"]},
+                                       {"kind": "KERNEL_DISPATCH", "operations": []},
+                                       {"kind": "MARKER_CORE_API", "operations": ["", "roctxRangePushA"]}],
+                    "marker_api": ranges},
+        "kernel_symbols": [{"kernel_id": 0, "kernel_name": ""}] + [
+            {"kernel_id": i, "kernel_name": f"{name}.kd", "formatted_kernel_name": name}
+            for i, (name, *_) in enumerate(KERNELS, start=1)],
+        "callback_records": {"counter_collection": [{"records": []}]},
+        "buffer_records": {
+            "kernel_dispatch": [
+                record(3, 2, begin, stop, launched, stream_id={"handle": lane},
+                       dispatch_info={"agent_id": agent, "queue_id": {"handle": 1}, "kernel_id": i, "dispatch_id": i})
+                for i, (_, begin, stop, lane, launched) in enumerate(KERNELS, start=1)],
+            "hip_api": [record(1, 2, at, at + 2, launched) for at, launched in LAUNCHES],
+            "marker_api": [record(4, 1, begin, stop, 70 + number) for number, begin, stop in STEPS],
+            "memory_copy": [record(2, 1, start, end, correlation, src_agent_id={"handle": 100}, dst_agent_id=agent,
+                                   bytes=size, stream_id={"handle": stream})],
+            "scratch_memory": [],
+        },
+    }  # fmt: skip
+    return json.dumps({"rocprofiler-sdk-tool": [process] * processes}, indent=1).encode()
+
+
+def rocprof_csv(path: Path) -> Path:
+    """What rocprofv3 writes with --output-format csv, `path` and its like beside it."""
+    start, end, stream, correlation, _ = COPY
+    api = ["Domain", "Function", "Process_Id", "Thread_Id", "Correlation_Id", "Start_Timestamp", "End_Timestamp"]
+    tables = {
+        "kernel_trace": [
+            ["Kind", "Agent_Id", "Queue_Id", "Stream_Id", "Thread_Id", "Dispatch_Id", "Kernel_Id", "Kernel_Name",
+             "Correlation_Id", "Start_Timestamp", "End_Timestamp", "LDS_Block_Size"],
+            *(["KERNEL_DISPATCH", "Agent 4", 1, lane, 9, i, i, name, launched, begin * US, stop * US, 0]
+              for i, (name, begin, stop, lane, launched) in enumerate(KERNELS, start=1))],
+        "memory_copy_trace": [
+            ["Kind", "Direction", "Stream_Id", "Source_Agent_Id", "Destination_Agent_Id", "Correlation_Id",
+             "Start_Timestamp", "End_Timestamp"],
+            ["MEMORY_COPY", "MEMORY_COPY_HOST_TO_DEVICE", stream, "Agent 0", "Agent 4", correlation, start * US,
+             end * US]],
+        "hip_api_trace": [api, *(["HIP_RUNTIME_API", "hipLaunchKernel", 9, 9, launched, at * US, (at + 2) * US]
+                                 for at, launched in LAUNCHES)],
+        "marker_api_trace": [api, *(["MARKER_CORE_API", f"ProfilerStep#{number}", 9, 9, 70, begin * US, stop * US]
+                                    for number, begin, stop in STEPS)],
+        "agent_info": [["Node_Id", "Agent_Type", "Name", "Product_Name"], [0, "CPU", "EPYC", "EPYC"],
+                       [4, "GPU", "gfx942", "AMD Instinct MI300X"]],
+    }  # fmt: skip
+    for name, lines in tables.items():
+        with open(path.with_name(path.name.replace("kernel_trace", name)), "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, quoting=csv.QUOTE_NONNUMERIC).writerows(lines)
     return path
 
 

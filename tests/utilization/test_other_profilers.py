@@ -39,11 +39,17 @@ def made(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
     if kind in ("nsys", "rocpd"):
         return getattr(made_others, kind)(path)
-    path.write_bytes(made_others.xspace() if kind == "xplane" else made_others.chakra())
+    if kind == "rocprof_csv":
+        return made_others.rocprof_csv(tmp_path / "a_kernel_trace.csv")
+    whole = {"xplane": made_others.xspace, "chakra": made_others.chakra, "rocprof_json": made_others.rocprof_json}
+    path.write_bytes(whole[kind]())
     return path
 
 
-@pytest.mark.parametrize("kind", ["nsys", "rocpd", "xplane", "chakra"])
+KINDS = ["nsys", "rocpd", "rocprof_json", "rocprof_csv", "xplane", "chakra"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_same_run_gives_the_same_figures(tmp_path, kineto, kind):
     (found,) = figures(made(tmp_path, kind)).values()
     assert found["classified"] == kineto["classified"]
@@ -52,10 +58,10 @@ def test_the_same_run_gives_the_same_figures(tmp_path, kineto, kind):
     if kind != "chakra":  # which names no launches
         assert found["idle_causes"] == kineto["idle_causes"]
         assert found["orphans"] == 0
-    if kind in ("nsys", "xplane"):
+    if kind not in ("rocpd", "chakra"):
         assert found["steps"] == kineto["steps"]
-    gpus = {"nsys": "NVIDIA H100 80GB HBM3", "rocpd": "AMD Instinct MI300X"}
-    assert found["gpu"] == gpus.get(kind)
+    gpus = {"nsys": "NVIDIA H100 80GB HBM3", "xplane": None, "chakra": None}
+    assert found["gpu"] == gpus.get(kind, "AMD Instinct MI300X")
 
 
 def test_every_gpu_of_a_report_is_a_rank(tmp_path):
@@ -84,7 +90,7 @@ def test_whole_graphs_count(tmp_path):
     assert any("traced as a whole" in one["name"] for one in found["kernels"])
 
 
-@pytest.mark.parametrize("kind", ["nsys", "rocpd", "xplane", "chakra"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_truncated_and_scrambled_files_are_one_line(tmp_path, kind):
     whole = made(tmp_path, kind).read_bytes()
     path = tmp_path / f"cut.{kind}"

@@ -39,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "traces",
         nargs="+",
         metavar="TRACE",
-        help="*.pt.trace.json, .json.gz or .zip, *.sqlite (nsys export), *_results.db (rocpd), *.xplane.pb, "
+        help="*.pt.trace.json, .json.gz or .zip, *.sqlite (nsys export), *_results.db (rocpd), "
+        "*_results.json and *_kernel_trace.csv (rocprofv3), *.xplane.pb, "
         "*.et (Chakra), a folder or a pattern with one file a rank (s3://…, gs://… too), or the folder that -o filled",
     )
     parser.add_argument("--json", action="store_true", help="print every figure as JSON only, times in microseconds")

@@ -30,7 +30,10 @@ MOST_FILES = 4096
 MOST_ENTRIES = 2_000_000
 START_BYTES = 512
 GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
-SUFFIXES = (".json", ".json.gz", ".zip", ".sqlite", "_results.db", ".xplane.pb", ".et")
+ROCPROF = b'"rocprofiler-sdk-tool"'
+"""The first key of rocprofv3's JSON."""
+SUFFIXES = (".json", ".json.gz", ".zip", ".sqlite", "_results.db", ".xplane.pb", ".et", "_kernel_trace.csv")
+KERNELS, WHOLE_RUNS = "_kernel_trace.csv", ("_results.json", "_results.db")
 
 
 class TraceFile(NamedTuple):
@@ -81,7 +84,16 @@ def trace_paths(paths: Iterable[str]) -> list[str]:
 
 
 def _named_as_traces(entries: Iterable[Path]) -> list[str]:
-    return [str(entry) for entry in sorted(entries) if entry.name.endswith(SUFFIXES) and entry.is_file()]
+    return once_each([str(entry) for entry in sorted(entries) if entry.name.endswith(SUFFIXES) and entry.is_file()])
+
+
+def once_each(traces: list[str]) -> list[str]:
+    """Without rocprofv3's tables of a run that it wrote as JSON or as a database too."""
+    there = set(traces)
+    return [
+        each for each in traces
+        if not each.endswith(KERNELS) or there.isdisjoint(each.removesuffix(KERNELS) + end for end in WHOLE_RUNS)
+    ]  # fmt: skip
 
 
 def in_file(name: str) -> list[TraceFile]:
@@ -110,7 +122,17 @@ def in_file(name: str) -> list[TraceFile]:
 
         if (found := other_traces(path, magic)) is not None:
             return found
-    return [TraceFile(str(path), stored, lambda: _read(path, compressed))]
+    return [json_trace(str(path), stored, lambda: _read(path, compressed), magic)]
+
+
+def json_trace(name: str, stored_bytes: int, chunks: Callable[[], Iterator[bytes]], magic: bytes) -> TraceFile:
+    """A trace that is JSON, of Kineto or of rocprofv3. `magic`: how its file begins."""
+    start = next(chunks(), b"") if magic.startswith(GZIP_MAGIC) else magic
+    if ROCPROF in start[:START_BYTES]:
+        from vramwise.utilization.profiler.readers.recognized import rocprof_trace
+
+        return rocprof_trace(name, stored_bytes, chunks)
+    return TraceFile(name, stored_bytes, chunks)
 
 
 def _read(path: Path, compressed: bool) -> Iterator[bytes]:

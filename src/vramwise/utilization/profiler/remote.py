@@ -19,6 +19,7 @@ from vramwise.utilization.profiler.files import (
     START_BYTES,
     SUFFIXES,
     TraceFile,
+    json_trace,
     unpacked,
 )
 
@@ -68,7 +69,7 @@ def remote_trace(address: str) -> TraceFile:
         with _said(address), store.open(path, "rb", block_size=BLOCK_BYTES) as file:
             yield from unpacked(file, _shown(address), compressed=compressed)
 
-    return TraceFile(address, size, chunks)
+    return json_trace(address, size, chunks, start)
 
 
 def remote_stamp(address: str) -> tuple[int, str]:

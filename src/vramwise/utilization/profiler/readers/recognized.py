@@ -9,7 +9,7 @@ from typing import Any
 
 from vramwise.errors import SourceError, clipped
 from vramwise.utilization.profiler.files import TraceFile
-from vramwise.utilization.profiler.readers import chakra, nsys, rocpd, xplane
+from vramwise.utilization.profiler.readers import chakra, nsys, rocpd, rocprof_csv, rocprof_json, xplane
 from vramwise.utilization.profiler.readers.database import SQLITE_MAGIC, Database
 from vramwise.utilization.profiler.readers.rows import Row, RowStream
 
@@ -22,6 +22,8 @@ def other_traces(path: Path, start: bytes) -> list[TraceFile] | None:
     if start.startswith(SQLITE_MAGIC):
         return _in_database(path)
     size = path.stat().st_size
+    if rocprof_csv.is_rocprof_csv(start):
+        return [TraceFile(str(path), size, _no_text, _of_file(path, rocprof_csv.rows))]
     if chakra.is_chakra(start):
         return [TraceFile(str(path), size, _no_text, lambda partial: chakra.stream(path, partial=partial))]
     if not xplane.is_xspace(path):
@@ -31,6 +33,18 @@ def other_traces(path: Path, start: bytes) -> list[TraceFile] | None:
         TraceFile(_said(path, plane, len(planes)), size, _no_text, _of_plane(path, plane, len(planes)))
         for plane in planes
     ]
+
+
+def rocprof_trace(name: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> TraceFile:
+    """A trace of rocprofv3's JSON."""
+    read = rocprof_json.rows
+    return TraceFile(
+        name, size, _no_text, lambda partial: RowStream(name, lambda stream: read(chunks(), stream), partial=partial)
+    )
+
+
+def _of_file(path: Path, rows: Callable[[Path, RowStream], Iterator[Row]]) -> Callable[[bool], RowStream]:
+    return lambda partial: RowStream(str(path), lambda stream: rows(path, stream), partial=partial)
 
 
 def _of_plane(path: Path, plane: str, planes: int) -> Callable[[bool], RowStream]:

@@ -14,12 +14,17 @@ from vramwise.utilization.profiler.readers.rows import Row, RowStream, call_row,
 
 KERNELS = "rocpd_kernel_dispatch"
 COPY_NAMES = {
-    "MEMORY_COPY_HOST_TO_DEVICE": "Memcpy HtoD",
-    "MEMORY_COPY_DEVICE_TO_HOST": "Memcpy DtoH",
-    "MEMORY_COPY_DEVICE_TO_DEVICE": "Memcpy DtoD",
-    "MEMORY_COPY_HOST_TO_HOST": "Memcpy HtoH",
+    "HOST_TO_DEVICE": "Memcpy HtoD",
+    "DEVICE_TO_HOST": "Memcpy DtoH",
+    "DEVICE_TO_DEVICE": "Memcpy DtoD",
+    "HOST_TO_HOST": "Memcpy HtoH",
 }
 """rocprofiler_memory_copy_operation_t, under the names that CUDA's copies have."""
+
+
+def copy_name(said: str) -> str:
+    """The name of a copy by its direction, which older releases write without MEMORY_COPY_ before it."""
+    return COPY_NAMES.get(said.removeprefix("MEMORY_COPY_"), f"Memcpy {said}")
 
 
 class Agent(NamedTuple):
@@ -80,8 +85,7 @@ def rows(database: Database, agent: Agent, stream: RowStream) -> Iterator[Row]:
     for name, size, start, end, queue, event, *ends in database.rows(f"rocpd_memory_copy{of}", columns):
         if agent.row in ends:
             args = {"device": agent.device, "stream": queue, "correlation": called.get(event), "bytes": size}
-            said = strings.get(name, "")
-            yield gpu_row("gpu_memcpy", COPY_NAMES.get(said, f"Memcpy {said}"), start, end, **args)
+            yield gpu_row("gpu_memcpy", copy_name(strings.get(name, "")), start, end, **args)
     for name, start, end, event in database.rows(f"rocpd_region{of}", ("name_id", "start", "end", "event_id")):
         if called.get(event):
             yield call_row(strings.get(name), start, end, called[event])
