@@ -40,7 +40,7 @@ GUIDES = sorted(
 PAGES = ("README.md", "README.zh.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in DOCS), *GUIDES)
 ACCURACY = "vramwise accuracy "
 WIDTH = "100"
-COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all))|(?<= cases with )[\d,]+(?= measured values)")
+COUNT = re.compile(r"[\d,]+(?= cases(?: with| that|, all)| 个案例)|(?<= cases with )[\d,]+(?= measured values)")
 FOUND: dict[str, Line] = {}
 """What becomes of each measured case today."""
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)")
