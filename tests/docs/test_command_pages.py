@@ -64,6 +64,13 @@ def test_a_block_of_plain_text_holds_commands_alone():
             assert [line for line in block.splitlines() if not re.match(r"(?:vramwise|srun) ", line)] == [], path
 
 
+@pytest.mark.parametrize("folder", [".", "tutorials", "concepts", "inside", "zh", "zh/tutorials", "zh/concepts"])
+def test_every_page_starts_from_the_question(folder):
+    for path in (ROOT / "docs" / folder).glob("*.md"):
+        title, first = [line for line in path.read_text("utf-8").splitlines() if line][:2]
+        assert re.search(r"[?？]", title) or re.fullmatch(r"\*.*\?\*", first), path
+
+
 if __name__ == "__main__":
     for one, codes in PAGES.items():
         path = page(one)

@@ -28,6 +28,8 @@ from vramwise.models.images import types_with_rule
 
 _HEAD = """# Model types
 
+*Is my model's architecture described, and how exactly?*
+
 Written by `python tests/models/model_types_page.py` from the registry and the tests.
 
 Of {described} described types, {exact} are exact and {close} close. transformers {version} has {causal} types of causal
