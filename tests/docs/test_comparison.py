@@ -1,4 +1,4 @@
-"""docs/comparison.md, the README's extract of it, and docs/how-to.md: what is counted and named there is what there is."""
+"""docs/comparison.md, the README's extract of it, docs/how-to.md: what is counted and named there is what there is."""
 
 from __future__ import annotations
 
