@@ -556,6 +556,7 @@ def test_torchtitans_float8(flags: str, expected: dict[str, Any]) -> None:
             "--experimental.pipeline_parallel_schedule Interleaved1F1B --experimental.pipeline_parallel_microbatches 4",
             {"pipeline_schedule": "interleaved-1f1b", "num_microbatches": 4, "micro_batch_size": 4},
         ),
+        ("--training.disable_cuda_graphs", {"set_to_none": True}),
         ("--model.name llama2 --model.flavor 7B", {"model": "meta-llama/Llama-2-7b-hf"}),
         (
             "--model.name transformers_modeling_backend --model.flavor full --hf_transformers.model Qwen/Qwen3-4B",

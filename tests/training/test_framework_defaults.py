@@ -305,6 +305,19 @@ def test_torchtitan_follows_its_own_configurations(model: str, version: str, exp
 
 
 @pytest.mark.parametrize(
+    ("version", "freed"),
+    [("", False), ("torchtitan 03be241 (August 2026)", False), ("torchtitan of July 2026", True), ("0.2.2", True)],
+)
+def test_gradients_of_torchtitan_stay_since_its_graphs(version: str, freed: bool) -> None:
+    """Pull request 3559 of 13 August 2026, torchtitan 0.3 trainer.py: zero_grad(set_to_none=disable_cuda_graphs)."""
+    train = {"framework": "torchtitan", "sequence_length": 128, **({"framework_version": version} if version else {})}
+    found = estimate({"model": "Qwen/Qwen3-8B", "task": "train", "num_gpus": 8, "train": train})
+    moments = {phase.name: phase.bytes for phase in found.phases}
+    assert found.scenario["train"]["set_to_none"] is freed
+    assert (moments["forward"] < moments["optimizer step"]) is freed
+
+
+@pytest.mark.parametrize(
     ("framework", "version", "said"),
     [
         ("llamafactory", "", "as LLaMA-Factory 0.9.5 does it"),

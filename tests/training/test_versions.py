@@ -92,6 +92,18 @@ def test_a_month_is_no_version() -> None:
     assert stated(TrainSettings(framework="torchtitan", framework_version="2024-06"), "torchtitan") is None
 
 
+@pytest.mark.parametrize("commit", ["03be241", "775a486e", "6fc499f6 (August 2025), torch 2.9.0.dev20250815"])
+def test_a_commit_is_no_version(commit: str) -> None:
+    assert stated(TrainSettings(framework="torchtitan", framework_version=f"torchtitan {commit}"), "torchtitan") is None
+
+
+@pytest.mark.parametrize("text", ["torchtitan 0.3", "torchtitan 0.3.0.dev20260818", "torchtitan==0.3.0a0"])
+def test_a_version_before_letters_stays_one(text: str) -> None:
+    found = stated(TrainSettings(framework="torchtitan", framework_version=text), "torchtitan")
+    assert found is not None
+    assert found[:2] == (0, 3)
+
+
 def test_a_pin_decides_and_bounds_hold() -> None:
     pinning = release("vllm", (0, 19, 0))
     assert pinning is not None

@@ -83,6 +83,9 @@ DEFAULTS = (
     Default("month>=2026-04 torchtitan>=0.3", "loss", "chunked",
             "torchtitan pull request 2937 (27 April 2026): ChunkedCELoss in the configurations; 0.3 "
             "ChunkedLossWrapper"),
+    Default("month>=2026-08 torchtitan>=0.3", "set_to_none", "false",
+            "torchtitan pull request 3559 (13 August 2026), 0.3 trainer.py: zero_grad(set_to_none="
+            "disable_cuda_graphs), which is off; where no graph is captured (ROCm) too"),
     Default("tensor_parallel_size>=2", "loss", "vocab-parallel",
             "torchtitan before pull request 2937: loss parallel unless disabled"),
 )  # fmt: skip

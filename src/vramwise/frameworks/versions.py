@@ -18,6 +18,8 @@ from vramwise.scenario import TrainSettings
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
 _SPELLED = {"liger-kernel": r"liger(?:[-_ ]kernel)?", "flash-attn": r"flash[-_]attn", "ms-swift": r"(?:ms-)?swift"}
 """Packages that people write otherwise than pip."""
+_NO_COMMIT = r"(?!\d+[a-f][\da-f]{4,38}\b)"
+"""A commit's short name begins with a digit as a version does ("torchtitan 03be241")."""
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
@@ -63,7 +65,9 @@ def _stated(text: str, own_package: str, package: str) -> Version | None:
     if _BARE.fullmatch(text.strip()) and not _month(text):
         text = f"{own_package} {text.strip()}"
     package = _SPELLED.get(package, package)
-    found = re.search(rf"(?<![\w-]){package}(?:\s*[=>~]=\s*|[\s:=-]\s*)v?(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    found = re.search(
+        rf"(?<![\w-]){package}(?:\s*[=>~]=\s*|[\s:=-]\s*)v?{_NO_COMMIT}(\d+(?:\.\d+)*)", text, re.IGNORECASE
+    )
     return tuple(int(piece) for piece in found[1].split(".")) if found else None
 
 

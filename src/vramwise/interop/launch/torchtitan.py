@@ -154,6 +154,8 @@ def _training(options: Options, gpus: int | None) -> tuple[dict[str, object], li
     samples = options.number("training.global_batch_size")
     if samples and samples > 0 and gpus:
         train["gradient_accumulation_steps"] = max(1, samples // (batch * max(1, gpus // prod(cut.values()))))
+    if options.is_on("training.disable_cuda_graphs"):
+        train["set_to_none"] = True
     if options.first("training.max_norm") in ("0", "0.0"):
         train["clip_grad_norm"] = False
     return train, notes
