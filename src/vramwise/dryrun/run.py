@@ -81,14 +81,14 @@ class FakeTraining(TrainingRun):
                 self.last_of_layers = sequence() - 1
 
         lists = [m for m in model.modules() if type(m).__name__ == "ModuleList" and len(m)]
-        for layer in [layer for layers in lists for layer in layers][-1:] if len(lists) == 1 else self._outer(lists):
-            layer.register_forward_hook(after)
+        for layer in (layer for layers in self._outer(lists) for layer in layers):
+            layer.register_forward_hook(after)  # of each: a batch of text leaves out the layers that look at images
 
     @staticmethod
     def _outer(lists: list[Any]) -> list[Any]:
-        """The last members of lists that lie in no other list."""
+        """The lists that lie in no other list."""
         inside = {id(module) for one in lists for member in one for module in member.modules()}
-        return [one[-1] for one in lists if id(one) not in inside]
+        return [one for one in lists if id(one) not in inside]
 
     def _in_backward(self, sequence: int) -> None:
         if self.last_of_layers is None or sequence > self.last_of_layers:

@@ -47,6 +47,11 @@ def dry_runs(
             yield result_of(found, job["scenario"], job["model_id"], gpu, room, notes), estimated
 
 
+def question_of(scenario: Scenario) -> dict[str, Any]:
+    """What a dry run's process is asked of a scenario. Raises UsageError for what a dry run does not run."""
+    return _asked(scenario)[0]
+
+
 def card_of(gpu: Gpu | None, total_bytes: int | None) -> dict[str, Any]:
     """What `torch.cuda` is to answer."""
     name, size, capability = _ANY_CARD
