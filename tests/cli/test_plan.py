@@ -89,6 +89,18 @@ def test_where_nothing_fits_a_model_of_the_family_that_does_stands_beside_it(cap
     assert json.loads(capsys.readouterr().out)["verdict"]["word"] == "fits"
 
 
+def test_what_is_on_the_host_is_said_of_what_was_asked_too(capsys):
+    assert main(["plan", "qwen3-30b-a3b", "--goal", "run", "--gpu", "4060", "--engine", "llama.cpp"]) == 0
+    assert "as asked (11.65 GiB of host memory on a node)" in capsys.readouterr().out
+
+
+def test_a_change_that_changes_nothing_beside_another_is_no_option(capsys):
+    assert main(["plan", "sdxl", "--goal", "run", "--gpu", "4060", "--json"]) == 0
+    changes = [one["change"] for one in json.loads(capsys.readouterr().out)["options"]]
+    assert {"quantization": "bitsandbytes-nf4"} in changes
+    assert all("vae_tiling" not in one for one in changes)  # images of 1,024: one tile
+
+
 def test_how_many_cards_a_server_takes_is_an_option_where_their_number_is_open(capsys):
     asked = ["plan", "llama-3.1-405b", "--goal", "run", "--gpu", "h200", "--json"]
     assert main(asked) == 0

@@ -222,3 +222,10 @@ def test_any_bytes_are_a_configuration_or_a_clear_error(content: bytes) -> None:
         except SourceError as error:
             message = str(error)
             assert "\n" not in message
+
+
+@pytest.mark.parametrize("name", ["train.yml", "run.sh", "job.sbatch", "scenario.toml"])
+def test_a_tools_file_that_is_not_there_is_no_unknown_model(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match=f"^{name}: No such file or directory$"):
+        resolve(name, network=False)

@@ -5,7 +5,7 @@ What is asked for is kept as far as it is stated among `keep`; every option is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
@@ -321,9 +321,20 @@ def _best(found: list[Option], wishes: Wishes, here: Scenario | None = None) -> 
 
     ordered = sorted(fewest.values(), key=order)
     if wishes.rank != "front":
-        return islice(filter(None, map(partial(_verified, wishes), ordered)), MOST_OPTIONS)
+        return islice(_without_idle_changes(filter(None, map(partial(_verified, wishes), ordered))), MOST_OPTIONS)
     verified = list(filter(None, map(partial(_verified, wishes), islice(front(ordered), MOST_OF_A_FRONT))))
     return front(verified)
+
+
+def _without_idle_changes(options: Iterable[Option]) -> Iterator[Option]:
+    """No option that changes more than one before it and comes to the same."""
+    before: list[tuple[frozenset[tuple[str, str]], object]] = []
+    for option in options:
+        changes = frozenset((key, repr(value)) for key, value in option.change.items())
+        comes_to = option.result.needed, option.probability, option.slowness, _longest(option), _cards(option)
+        if not any(fewer < changes and same == comes_to for fewer, same in before):
+            before.append((changes, comes_to))
+            yield option
 
 
 def front(options: Sequence[Option]) -> Iterator[Option]:

@@ -21,6 +21,8 @@ NO_MODEL = (
 )
 NOT_READ = "files of this machine are not read here but those of `vramwise web --allow-files DIR`"
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_FILES_OF_TOOLS = (".json", ".yaml", ".yml", ".toml", ".sh", ".sbatch", ".slurm", ".ipynb", ".py")
+"""Endings that no model's name has: files that people mean and mistype."""
 
 
 def local_model(name: str) -> ModelSource | None:
@@ -37,7 +39,7 @@ def local_model(name: str) -> ModelSource | None:
         return _gguf_file(path)
     if path.lower().endswith(_WEIGHTS) and not _is_part_of_a_repository(path):
         return _weight_file(path)
-    looks_like_path = path.startswith((".", os.sep)) or path.lower().endswith(".json") or "\\" in path
+    looks_like_path = path.startswith((".", os.sep)) or path.lower().endswith(_FILES_OF_TOOLS) or "\\" in path
     try:
         folder = os.path.isdir(path)
     except ValueError:

@@ -97,8 +97,8 @@ def _table(plan: Plan, width: int) -> list[Line]:
     lines: list[Line] = [table[0]]
     for option, line in zip(plan.options, table[1:], strict=True):
         lines.append(line)
-        asks = "" if option.cost == "none" else f"  ({_cost(option)})"
-        lines += wrapped_text("    ", f"{option.words}{asks}", width)
+        asks = _cost(option)
+        lines += wrapped_text("    ", f"{option.words}  ({asks})" if asks else option.words, width)
     return lines
 
 
@@ -106,7 +106,7 @@ def _cost(option: Option) -> str:
     """What an option asks, with how much memory of a host that is."""
     held = option.result.quantities.get("host_memory") or layers_on_the_host(option.scenario, option.result)
     if held is None:
-        return option.cost
+        return "" if option.cost == "none" else option.cost
     size = f"{format_bytes(int(held.expected))} of host memory on a node"
     others = [one for one in option.cost.split("; ") if one not in ("host memory", "none")]
     return "; ".join((*others, size))
