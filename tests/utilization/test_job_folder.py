@@ -337,3 +337,17 @@ def test_the_page_shows_what_is_printed_of_such_a_job(tmp_path):
     assert len(list(sessions(PAGE))) == 2
     for command, output in sessions(PAGE):
         assert shown(command, merged=True, at=tmp_path).out == output
+
+
+def test_many_traces_are_read_one_after_the_other_though_nothing_is_kept(traces, tmp_path, capsys, monkeypatch):
+    """As with -o, whose screen it is; of a whole job no trace stays in memory, and one that is broken is named."""
+    assert main(["profile", str(traces), "-o", str(tmp_path / "out")]) == 0
+    kept = capsys.readouterr().out
+    monkeypatch.setattr("vramwise.cli.profile._read", lambda *_, **__: pytest.fail("all traces at once"))
+    assert main(["profile", str(traces)]) == 0
+    assert capsys.readouterr() == (kept, "")
+    (traces / "node0" / "rank99.json").write_bytes(b'{"traceEvents": [{"ph"')
+    assert main(["profile", str(traces)]) == 0
+    found = capsys.readouterr()
+    assert "not read: " in found.out
+    assert found.err.startswith("vramwise: not read: ")

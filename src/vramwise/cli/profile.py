@@ -83,9 +83,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--top: expected a whole number ≥ 1, got {args.top}")
     if args.plot and not args.plot.endswith(".svg"):
         raise UsageError(f'--plot: expected a name that ends with .svg, got "{args.plot}"')
-    if is_for_once(args) and not any(map(is_job, args.traces)):
+    if args.out is None and not any(map(is_job, args.traces)) and is_for_once(args, RANKS_IN_FULL):
         from tempfile import TemporaryDirectory
 
+        args.for_once = True
         with TemporaryDirectory(prefix="vramwise-job-") as args.out:
             return run(args)
     if (folder := job_folder(args)) is not None:

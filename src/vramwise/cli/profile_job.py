@@ -39,6 +39,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dask", metavar="WHERE", help=DASK_HELP)
     parser.add_argument("--rank", metavar="R", help="print the figures of this rank alone")
     parser.add_argument("--sql", nargs="?", const="", metavar="QUERY", help=SQL_HELP)
+    parser.set_defaults(for_once=False)
 
 
 def job_folder(args: argparse.Namespace) -> JobFolder | None:
@@ -65,10 +66,18 @@ def job_folder(args: argparse.Namespace) -> JobFolder | None:
     return JobFolder(asked[0] if asked else args.out)
 
 
-def is_for_once(args: argparse.Namespace) -> bool:
-    """Whether tables are to be made that nobody wants to keep."""
-    by_others = args.jobs is not None or args.dask is not None
-    return by_others and all(value is None for value in (args.out, args.shard, args.sql))
+def is_for_once(args: argparse.Namespace, few: int) -> bool:
+    """Whether tables are to be made that nobody wants to keep: for processes or workers that read, and for more than a
+    `few` traces of which the job's screen or one rank is asked, so that no more than one of them is in memory.
+    """
+    if args.shard is not None or args.sql is not None:
+        return False
+    if args.jobs is not None or args.dask is not None:
+        return True
+    from vramwise.utilization.profiler.files import trace_paths
+
+    of_traces = args.json or (args.rank is None and any(getattr(args, flag) for flag in (*NOT_IN_TABLES, "steps")))
+    return not of_traces and find_spec("duckdb") is not None and len(trace_paths(args.traces)) > few
 
 
 def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
@@ -217,11 +226,13 @@ def fill(folder: JobFolder, args: argparse.Namespace) -> None:
         folder.end()
     kept = len(traces) - len(left)
     lost = f", {not_read(failed)}" if failed else ""
-    print(
-        f"{folder.path}: {counted(len(left) - len(failed), 'trace')} read, {kept:,} were there{lost}", file=sys.stderr
-    )
+    if not args.for_once:
+        read = counted(len(left) - len(failed), "trace")
+        print(f"{folder.path}: {read} read, {kept:,} were there{lost}", file=sys.stderr)
+    elif failed:
+        print(f"vramwise: {not_read(failed)}", file=sys.stderr)
     if traces and not kept and len(failed) == len(left):
-        raise SourceError("no trace could be read")
+        raise SourceError(failed[0] if args.for_once else "no trace could be read")
 
 
 def _ends(traces: list[str], folder: JobFolder, args: argparse.Namespace) -> Iterator[Done]:
