@@ -33,7 +33,12 @@ class Sieve:
         pieces = text.split(self._between) if self._between else []
         if len(pieces) < LEAST_EVENTS:
             return text, 0
-        kept = [piece for piece in pieces[1:-1] if not _UNNEEDED.match(piece) or not _is_plain(piece)]
+        unneeded, escapes = _UNNEEDED.match, b"\\" in text
+        kept = [
+            piece for piece in pieces[1:-1]
+            # what is left out can be nothing but one whole event
+            if not unneeded(piece) or piece.count(b"{") != piece.count(b"}") or (escapes and b"\\" in piece)
+        ]  # fmt: skip
         return self._between.join((pieces[0], *kept, pieces[-1])), len(pieces) - 2 - len(kept)
 
 
@@ -44,8 +49,3 @@ def _between(text: bytes) -> bytes:
         return b""
     found = re.search(rb'\s*\}\s*,\s*\{%s(?="ph": ")' % re.escape(first[1]), text)
     return found[0] if found is not None and b"\n" in found[0] else b""
-
-
-def _is_plain(piece: bytes) -> bool:
-    """Whether it can be nothing but one whole event."""
-    return b"\\" not in piece and piece.count(b"{") == piece.count(b"}")
