@@ -27,7 +27,7 @@ def test_a_changed_test_runs_first_and_a_module_brings_those_that_import_it(near
 
 def test_a_page_or_a_recipe_brings_its_own_tests(nearest_tests):
     assert nearest_tests(["docs/index.md"])[0] == "tests/docs/test_site.py"
-    assert nearest_tests(["deploy/conda/meta.yaml"])[0] == "tests/packages/test_packages.py"
+    assert nearest_tests(["deploy/conda/recipe.yaml"])[0] == "tests/packages/test_packages.py"
 
 
 def test_nothing_changed_runs_the_cheap_nearest_tests_the_whole(nearest_tests):
