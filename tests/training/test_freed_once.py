@@ -39,6 +39,7 @@ STEPS = {
     "sequence_length": st.sampled_from([1, 40, 512]),
     "gradient_accumulation_steps": st.sampled_from([1, 4]),
     "checkpointing": st.sampled_from(["none", "full", "selective"]),
+    "recompute": st.sampled_from([[], ["core_attn"], ["mlp"]]),
     "attention": st.sampled_from(["sdpa", "eager", "flash"]),
     "loss": st.sampled_from(["standard", "fused", "chunked", "fused-linear"]),
     "framework": st.sampled_from(["transformers", "pytorch", "llamafactory", "torchtune"]),
@@ -70,6 +71,18 @@ def test_adapters_on_shared_weights_lie_in_the_units_of_their_own_layers(method:
     assert ask("Zyphra/Zamba-7B-v1", 2, method=method, fsdp="full-shard", fsdp_version=version)
 
 
+def test_a_copy_that_autograd_keeps_outlives_autocast() -> None:
+    """Of a layer whose attention alone runs again autograd keeps the 16-bit copies of the other products' weights."""
+    train = {"checkpointing": "selective", "recompute": ["core_attn"], "precision": "fp16-mixed", "sequence_length": 40}
+    assert ask(MODELS[1], **train)
+    whole = estimate({"model": MODELS[1], "task": "train", "gpu": "v100-sxm2-16gb", "train": train})
+    ends = {phase.name: phase.components.find("weight casts") for phase in whole.phases}
+    kept, most = ends["forward end"], ends["loss"]
+    assert kept is not None
+    assert most is not None
+    assert most.bytes == kept.bytes  # not once more for autocast's own list
+
+
 def test_blocks_are_given_back_once() -> None:
     memory = CachingAllocator()
     block = memory.take(1000)
@@ -95,6 +108,7 @@ def test_a_step_leaves_what_it_found(
         step(self, is_first=is_first)
         assert is_first or self.memory.allocated == before
 
+    train = train if train["checkpointing"] == "selective" else {**train, "recompute": []}
     if train["method"] != "full" and isinstance(model, dict) and model["model_type"] in ("bert", "deberta"):
         train = {**train, "lora_targets": ["query", "value"] if model["model_type"] == "bert" else ["in_proj"]}
     with monkeypatch.context() as patched:

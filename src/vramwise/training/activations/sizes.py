@@ -313,6 +313,7 @@ def _run_shape(
     uses = last_uses_in(run)
     recompute = _recomputed(run, walk.at_first_use, external, uses) if checkpointed else []
     casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model_type)
+    passing = [storage for storage in casts if storage not in (kept or ())]
     return Run(
         name=run.name,
         layer=run.layer,
@@ -323,7 +324,7 @@ def _run_shape(
         activations=_groups(storage for storage in stays if storage.kind != "weight_copy"),
         handed_on=_groups(storage for storage in kept or () if storage.op in ARGUMENTS),
         weight_casts=_groups(storage for storage in stays if storage.kind == "weight_copy"),
-        forward_casts=_groups(s for s in casts if checkpointed),
+        forward_casts=_groups(s for s in passing if checkpointed),
         casts=_groups(casts),
         stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
@@ -333,7 +334,7 @@ def _run_shape(
         outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
         weight_gradients=walk.weight_gradients,
         forward_peak=undominated(
-            _first_pass(run, stays if checkpointed else None, [*casts, *cached], passed, uses).moments
+            _first_pass(run, stays if checkpointed else None, [*passing, *cached], passed, uses).moments
         ),
         unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts), last_uses=uses).moments),
         head_peak=walk.of() if after_layers else (),
