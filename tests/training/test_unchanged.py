@@ -78,6 +78,24 @@ def test_experts_in_one_tensor_stay_wide_under_qlora_and_the_ways_out_are_named(
     assert not about(MIXTRAL, "adapters skip", method="qlora", framework_version="transformers 4.57")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "torch", "grow"),
+    [("mi300x", "2.11", False), ("mi300x", "2.12", True), ("mi355x", "2.8", False), ("h100-80gb", "2.8", True)],
+)
+def test_segments_grow_on_rocm_since_torch_2_12(gpu: str, torch: str, grow: bool) -> None:
+    """torch 2.11 c10/cuda/CUDAAllocatorConfig.h: "expandable_segments not supported on this platform"."""
+    train = {"framework": "transformers", "framework_version": f"torch {torch}", "sequence_length": 128}
+    asked = {"model": LLAMA, "task": "train", "gpu": gpu, "train": train | {"expandable_segments": True}}
+    found, without = estimate(asked), estimate({**asked, "train": train})
+    said = any("expandable_segments changed nothing here: torch's allocator has none" in note for note in found.notes)
+    assert found.scenario["train"]["expandable_segments"] is grow is not said
+    unasked = {"framework": "unsloth", "framework_version": f"unsloth 2025.8.1, torch {torch}"}
+    own = estimate({**asked, "train": unasked})
+    assert any("expandable_segments on" in note for note in own.notes) is grow
+    if not grow:
+        assert found.phases == without.phases
+
+
 TWICE = "full checkpointing computes the forward pass of every layer twice"
 
 

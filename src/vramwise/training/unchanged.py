@@ -144,6 +144,8 @@ def _of_loss(asked: TrainSettings, train: ResolvedTrain, model: Model, forward: 
 
 def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> Iterator[tuple[str, str]]:
     given, framework = asked.explicit, framework_of(train)
+    if "expandable_segments" in given and asked.expandable_segments and not train.expandable_segments:
+        yield "expandable_segments", "torch's allocator has none on ROCm before 2.12"
     if asked.packing and framework.batches == "full":
         yield "packing", f"samples of {framework.title} are as long as the sequence either way"
     if "sample_lengths" in given and asked.sample_lengths and not pads(train):

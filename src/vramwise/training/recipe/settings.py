@@ -39,6 +39,7 @@ from vramwise.training.recipe.fp8_weights import (
     runs_transformer_engine,
 )
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
+from vramwise.training.recipe.growing_segments import with_segments
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.trained_copies import copied_dtype
@@ -71,15 +72,14 @@ _DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
 
 def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> ResolvedTrain:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype)
-    train = _quantized_experts(train, model)
+    train = _quantized_experts(with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype), model)
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
     decided = _decided(train, model).replace(model_type=str(model.config.model_type))
     if "loss" not in scenario.train.explicit and decided.loss == "fused-linear":
         decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
         decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
-    return _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
+    return with_segments(_with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided, gpu)
 
 
 def _with_fp8(train: ResolvedTrain, gpu: Gpu | None) -> ResolvedTrain:
