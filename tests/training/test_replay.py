@@ -186,7 +186,7 @@ TORCHTITAN = {"framework": "torchtitan", "fsdp": "full-shard", "fsdp_version": 2
     ids=["tensors", "tensors, nothing recomputed", "experts", "both"],
 )
 def test_ranks_of_tensor_and_expert_parallelism_play_what_their_moments_hold(model: str, cut: dict[str, Any]) -> None:
-    asked = job({"model": model, "task": "train", "num_gpus": 8, "train": {**TORCHTITAN, **cut}})
+    asked = job({"model": model, "task": "train", "num_gpus": 8, "train": {**TORCHTITAN, **cut, "set_to_none": True}})
     rank = asked.ranks[0]
     assert is_replayed(asked.train, rank)
     batch, sequence = asked.train.micro_batch_size, asked.local_sequence
