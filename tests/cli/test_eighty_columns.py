@@ -44,6 +44,7 @@ SCREENS = [
     "calibrate --site SITE",
     "fit --gpu 4060 --params 7b..10b --top 1",
     "plan qwen3-8b --gpu 4060 --task train --method lora",
+    "plan google/gemma-1.1-2b-it --goal fine-tune --gpu 4090",
     "oom FRAGMENTED --scenario SCENARIO.toml",
     "oom TOO_LONG",
     "models llama",

@@ -69,7 +69,7 @@ def _links(plan: Plan, width: int) -> list[Line]:
         for one in plan.links
     ]
     heads = [f"option {number} over", "step", "as long", "gathers"]
-    return ["", *columns([heads, *rows], left={0})]
+    return ["", *columns([heads, *rows], left={0}, gap=2)]
 
 
 def _heading(plan: Plan, width: int) -> list[Line]:
