@@ -582,6 +582,17 @@ def test_the_card_that_a_batch_job_asks_for(asked: str, gpu: str) -> None:
     assert any(f"taken as {gpu}" in note for note in launch.notes)
 
 
+@pytest.mark.parametrize(
+    ("flags", "gpus", "alone"),
+    [("--nproc_per_node 8", 8, True), ("--nnodes=2 --nproc-per-node=8", 16, False), ("", 16, False)],
+)
+def test_torchrun_without_nodes_is_a_job_of_its_own_on_each(flags: str, gpus: int, alone: bool) -> None:
+    job = f"#!/bin/bash\n#SBATCH --nodes=2 --gres=gpu:8\nsrun torchrun {flags} train.py --model_name_or_path {LLAMA}\n"
+    launch = read(written("job.sbatch", job))
+    assert launch.scenario["num_gpus"] == gpus
+    assert any("without --nnodes starts a job of its own on each" in note for note in launch.notes) == alone
+
+
 def test_a_table_of_nobody_is_no_scenario_without_a_task(capsys: pytest.CaptureFixture[str]) -> None:
     file = written("values.yaml", "app: x\nmodelName: Qwen/Qwen2.5-72B-Instruct\nextraArgs: [--max-model-len=8192]\n")
     assert main(["estimate", file]) == 2

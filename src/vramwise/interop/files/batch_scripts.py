@@ -34,7 +34,17 @@ def script_programs(text: str, name: str) -> list[Program]:
     if not asked or not per_node:
         return found
     total = nodes * per_node
-    return [_on_card(_on_gpus(one, total, per_node, tasks), _named_card(asked)) for one in found]
+    placed = [_alone_on_each(_on_gpus(one, total, per_node, tasks), nodes) for one in found]
+    return [_on_card(one, _named_card(asked)) for one in placed]
+
+
+def _alone_on_each(program: Program, nodes: int) -> Program:
+    """torchrun that counts its processes and no nodes is a job of one node, on each of those that Slurm gives."""
+    flags = {word.partition("=")[0].replace("_", "-") for word in program.words}
+    if nodes < 2 or "torchrun" not in program.words or "--nproc-per-node" not in flags or "--nnodes" in flags:
+        return program
+    note = f"#SBATCH asks for {nodes} nodes, and torchrun without --nnodes starts a job of its own on each"
+    return replace(program, notes=(*program.notes, note))
 
 
 def _without_slurm(program: Program) -> Program:
