@@ -13,6 +13,7 @@ import pytest
 
 from vramwise.models import describe
 from vramwise.scenario import Scenario
+from vramwise.sources import resolve
 from vramwise.training.job import Job, job_of
 from vramwise.training.layout.parallel import ALONE
 from vramwise.training.model_states.rotary_tables import rotary_table_bytes
@@ -73,18 +74,25 @@ def test_tables_count_among_buffers_in_every_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model_type", "scaling", "method", "columns", "tables"),
+    ("model_type", "positions", "method", "columns", "tables"),
     [
-        ("qwen2", None, "lora", 2 * 16, 2), ("qwen2", None, "full", 2 * 16, 1), ("phi3", None, "qlora", 2 * 16, 2),
-        ("mistral", None, "lora", 16, 2), ("llama", None, "lora", 16, 2), ("llama", "llama3", "lora", 16, 1),
-        ("qwen3", None, "lora", 0, 0),
+        ("qwen2", 131_072, "lora", 2 * 16, 2), ("qwen2", 1000, "full", 2 * 16, 1), ("phi3", 1000, "qlora", 2 * 16, 2),
+        ("mistral", 32_768, "lora", 16, 2), ("llama", 8192, "lora", 16, 2), ("llama", 16_384, "lora", 16, 2),
+        ("llama", 131_072, "lora", 16, 1), ("qwen3", 1000, "lora", 0, 0),
     ],
 )  # fmt: skip
-def test_torchtunes_tables(model_type: str, scaling: str | None, method: str, columns: int, tables: int) -> None:
-    """torchtune 0.6.1: `rope.cache.numel()` of its builders with 1,000 positions and 16 columns a head, in fp32."""
-    rope = {"rope_scaling": {"rope_type": scaling, "factor": 8.0}} if scaling else {}
+def test_torchtunes_tables(model_type: str, positions: int, method: str, columns: int, tables: int) -> None:
+    """torchtune 0.6.1: `rope.cache.numel()` of its builders with 16 columns a head, in fp32; Llama's by positions."""
     given = {"framework": "torchtune", "method": method, "precision": "bf16", "micro_batch_size": 1}
-    model = describe({"model_type": model_type, **TINY, **rope})
+    model = describe({"model_type": model_type, **TINY, "max_position_embeddings": positions})
     train = {**given, "sequence_length": 64}
     one = job_of(Scenario.from_dict({"model": "tiny", "task": "train", "train": train}), model, None)
-    assert sum(rotary_table_bytes(one.model, one.train, ALONE)) == tables * 1000 * columns * 4
+    assert sum(rotary_table_bytes(one.model, one.train, ALONE)) == tables * positions * columns * 4
+
+
+@pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-8B-Instruct"])
+def test_torchtunes_adapted_llama_31_has_one_table_whether_its_config_states_a_scaling_or_not(name: str) -> None:
+    train = {"framework": "torchtune", "method": "lora", "sequence_length": 64}
+    scenario = Scenario.from_dict({"model": name, "task": "train", "train": train})
+    one = job_of(scenario, describe(resolve(name).config, name), None)
+    assert rotary_table_bytes(one.model, one.train, ALONE) == [131_072 * 128 * 4]

@@ -13,7 +13,7 @@ from vramwise.frameworks.framework import (
     Sharding,
     always,
 )
-from vramwise.models.lengths import rope_scaling
+from vramwise.models.lengths import stated_positions, text_config
 from vramwise.models.model import Model
 from vramwise.models.type_facts import fact_value
 from vramwise.scenario import TrainSettings
@@ -23,13 +23,14 @@ def _rotary_cache(train: TrainSettings, model: Model) -> RotaryCache | None:
     """A model's layers share one; builders of adapted attention make one each, but for Llama's since 3.1.
 
     torchtune 0.6.1 models/*/_component_builders.py: `rope` within lora_*_self_attention, but beside the layers in
-    lora_llama3_1 and lora_llama3_2.
+    lora_llama3_1 and lora_llama3_2, whose models are told by their positions: not every config states their scaling.
     """
-    columns = fact_value("torchtune", "rotary_cache", model.config.model_type)
+    kind = model.config.model_type
+    columns, most = (fact_value("torchtune", fact, kind) for fact in ("rotary_cache", "rotary_cache_in_each_up_to"))
     if columns is None:
         return None
-    adapted = train.method in ("lora", "qlora")
-    return RotaryCache(int(columns), adapted and rope_scaling(model).get("rope_type") != "llama3")
+    is_longer = most is not None and (stated_positions(text_config(model)) or 0) > int(most)
+    return RotaryCache(int(columns), train.method in ("lora", "qlora") and not is_longer)
 
 
 DEFAULTS = (
