@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 
 import made_others
 import pytest
@@ -86,10 +87,22 @@ def test_what_is_not_read_is_said(tmp_path, monkeypatch):
     path = tmp_path / "b_results.json"
     path.write_bytes(b'{"rocprofiler-sdk-tool": [{"metadata": "' + b"x" * 400_000)
     assert "a value of more than" in refusal(path)
-    monkeypatch.setattr(rocprof_csv, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(rocprof_csv, "LONGEST_ROW", 1_000)
     path = tmp_path / "b_kernel_trace.csv"
-    path.write_text(OLD + '"' + "x" * 5_000)
-    assert "is no table" in refusal(path)
+    for row in ('"' + "x" * 5_000, '"x\n",' * 1_000):  # a long line; and lines that quotes make one row
+        path.write_text(OLD + row)
+        assert "is no table: a row of more than" in refusal(path)
+    path.write_text(OLD + f'"KERNEL_DISPATCH",8,2,99,"{GEMM}",15,1000,1500\n' * 100)
+    assert len(read(path).gpu) == 100
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files there")
+def test_what_lies_beside_and_is_no_file_is_not_waited_for(tmp_path):
+    path = made_others.rocprof_csv(tmp_path / "a_kernel_trace.csv")
+    beside = tmp_path / "a_hip_api_trace.csv"
+    beside.unlink()
+    os.mkfifo(beside)
+    assert len(read(path).gpu) == 4
 
 
 ODD = st.one_of(st.none(), st.booleans(), st.integers(-3, 2**70), st.floats(allow_nan=False), st.text(max_size=3),

@@ -101,7 +101,8 @@ class Collector:
 
     def take(self, events: Iterable[Event]) -> None:
         """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
-        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * (len(self._likes) + len(self._facts)) > MOST_KEPT:
+        alike = max(len(self._likes), len(self._like_of)) + len(self._facts)  # figures that are none have one like
+        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * alike > MOST_KEPT:
             raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
         on_gpu: list[Event] = []
         calls: list[Event] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import IO, Final
 
@@ -20,7 +21,7 @@ from vramwise.utilization.profiler.readers.rocpd import copy_name
 from vramwise.utilization.profiler.readers.rows import Row, RowStream, call_row, gpu_row, step_row
 
 SUFFIX: Final = "_kernel_trace.csv"
-LONGEST_LINE: Final = MIB
+LONGEST_ROW: Final = MIB
 MOST_AGENTS: Final = 4096
 _NUMBER: Final = re.compile(r"(?:[A-Za-z]{1,10} )?(\d{1,18})")
 """An agent is a number (`absolute`, and before 6.4), `Agent 4` or `GPU 0`."""
@@ -58,8 +59,8 @@ def rows(path: Path, stream: RowStream) -> Iterator[Row]:
         if step := STEP.fullmatch(line.get("Function", "")):
             yield step_row(step[1], *_times(line))
     names = {
-        line.get("Product_Name") or line.get("Name") or ""
-        for line in _lines(beside["agent_info"], stream, optional=True)
+        clipped(line.get("Product_Name") or line.get("Name") or "", 80)
+        for line in islice(_lines(beside["agent_info"], stream, optional=True), MOST_AGENTS)
         if line.get("Agent_Type") == "GPU"
     }
     if len(names) == 1:
@@ -98,11 +99,15 @@ def _number(text: str | None) -> int | None:
 
 def _lines(path: Path, stream: RowStream, *, optional: bool = False) -> Iterator[Line]:
     """The lines of a table by its columns. Raises SourceError for what is no table."""
+    if optional and not path.is_file():
+        return
     try:
         with open(path, "rb") as file:
-            table = csv.reader(_texts(file, path, stream))
+            text = _Text(file, path, stream)
+            table = csv.reader(text)
             columns = next(table, [])
             for cells in table:
+                text.row_bytes = 0
                 if len(cells) == len(columns):
                     yield dict(zip(columns, cells, strict=True))
                 elif cells:
@@ -111,15 +116,29 @@ def _lines(path: Path, stream: RowStream, *, optional: bool = False) -> Iterator
     except csv.Error as error:
         raise SourceError(f"{stream.name}: {clipped(path.name, 80)} is no table: {clipped(str(error), 80)}") from None
     except OSError as error:
-        if not optional:
-            raise SourceError(f"{stream.name}: {error.strerror or error}") from None
+        raise SourceError(f"{stream.name}: {clipped(path.name, 80)}: {error.strerror or error}") from None
 
 
-def _texts(file: IO[bytes], path: Path, stream: RowStream) -> Iterator[str]:
-    while line := file.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise csv.Error(f"a line of more than {LONGEST_LINE // MIB} MiB")
-        if not line.endswith(b"\n"):  # the last number may lack digits
-            stream.cut_off(f"in the last line of {clipped(path.name, 80)}")
-            return
-        yield line.decode("utf-8", "replace")
+class _Text:
+    """The text of a table, line after line; quotes may make many lines one row, which is refused where it is long.
+
+    `row_bytes`: what was read since the reader last had a whole row.
+    """
+
+    def __init__(self, file: IO[bytes], path: Path, stream: RowStream) -> None:
+        self._file, self._name, self._stream = file, path.name, stream
+        self.row_bytes = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(LONGEST_ROW + 1)
+        self.row_bytes += len(line)
+        if self.row_bytes > LONGEST_ROW:
+            raise csv.Error(f"a row of more than {LONGEST_ROW // MIB} MiB")
+        if line and not line.endswith(b"\n"):  # the last number may lack digits
+            self._stream.cut_off(f"in the last line of {clipped(self._name, 80)}")
+        elif line:
+            return line.decode("utf-8", "replace")
+        raise StopIteration

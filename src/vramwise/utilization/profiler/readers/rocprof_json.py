@@ -32,7 +32,7 @@ def rows(chunks: Iterator[bytes], stream: RowStream) -> Iterator[Row]:
             elif walk.peek() == "[":
                 for number, _ in enumerate(walk.items()):
                     if number:
-                        raise SourceError(f"{stream.name}: several processes in one file, of which one is read")
+                        raise SourceError(f"{stream.name}: several processes in one file: give one of each")
                     yield from _of_process(walk, stream)
             else:
                 yield from _of_process(walk, stream)
