@@ -22,7 +22,8 @@ RUNNING = 256  # requests at once where nothing else is asked for
 WINDOW_SHARE = 0.1  # tokens of the window's pool for each token of the others
 LIGHT, HEAVY = 4, 128  # tokens that one compressed key stands for
 LIGHT_RING, HEAVY_RING = 8, 128  # rows of states without drafts
-STATE_BYTES, SCALE_BYTES, SCALED = 4, 8, 128
+LIGHT_WIDTHS, HEAVY_WIDTHS = 2 * 2, 2 * 1  # of a state: keys and scores, the light ones' of two groups that overlap
+STATE_BYTES, SCALE_BYTES, SCALED, FP32_BYTES = 4, 8, 128, 4  # scales of the indexer's rows are fp32, for 128 values
 EVICTED_EVERY, TAILS_OF_A_REQUEST = 128, 4  # SGLANG_SWA_EVICTION_INTERVAL, _resolve_swa_prefix_tails
 OWN_LAYERS = (0, 5, 13)  # before, every entry of compress_ratios counts, those of predicting layers among them
 HEAVY_STATES_OF_REQUESTS = (0, 5, 15)  # before, these states are of the window's pages
@@ -55,11 +56,11 @@ def compressed_pools(
     head, rope, index = (config.size(name) for name in ("head_dim", "qk_rope_head_dim", "index_head_dim"))
     window = config.size("sliding_window")
     row = head - rope + 2 * rope + SCALE_BYTES
-    index_row = index + index // SCALED * 4
+    index_row = index + index // SCALED * FP32_BYTES
     page = PAGE if version >= CAPPED_WINDOW else window  # tokens that a ring of states goes with
-    window_bytes = row * len(rates) + LIGHT_RING / page * 4 * (head + index) * STATE_BYTES * light
+    window_bytes = row * len(rates) + LIGHT_RING / page * LIGHT_WIDTHS * (head + index) * STATE_BYTES * light
     token = light * (row + index_row) / LIGHT + heavy * row / HEAVY
-    heavy_state = 2 * head * STATE_BYTES * heavy
+    heavy_state = HEAVY_WIDTHS * head * STATE_BYTES * heavy
     fixed = 0
     if version < HEAVY_STATES_OF_REQUESTS:
         window_bytes += HEAVY_RING / page * heavy_state

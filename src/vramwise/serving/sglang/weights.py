@@ -34,8 +34,8 @@ def copied_experts(model: Model, settings: ServeSettings, storage: Storage, gpu:
     """Each rank's further copies of the shared expert, which runs as one more of the routed ones.
 
     0.4.6 models/deepseek_v2.py determine_n_share_experts_fusion: as many copies as ranks, each cut like a routed
-    expert, from compute capability 9.0 on, which torch on ROCm says of Instinct cards too. 0.4.5 asks to be told, and
-    0.4.7 has no copies.
+    expert, of models with 256 routed ones, from compute capability 9.0 on, which torch on ROCm says of Instinct cards
+    too. 0.4.5 asks to be told, and 0.4.7 has no copies.
     """
     ranks, version = settings.tensor_parallel_size, version_of(settings.engine_version)
     config, capability = text_config(model), capability_of(gpu)
