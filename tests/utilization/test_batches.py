@@ -83,5 +83,8 @@ def _outcome(batches):
                 [names[place] for place in found.calls.name], strict=True)  # fmt: skip
     products = zip(found.products.external_id.tolist(), found.products.flops.tolist(), strict=True)
     memory = [(one.device, one.events, one.allocated, one.last.tolist()) for one in found.memory]
+    told = found.collectives
+    facts = [repr(told.facts[place]) for place in told.place]
+    stated = zip(gpu.start[told.row].tolist(), told.sequence.tolist(), facts, strict=True)
     return (sorted(rows), sorted(calls), list(products), sorted(found.steps), memory, found.whole_microseconds,
-            found.left_out, found.collectives.facts)  # fmt: skip
+            found.left_out, sorted(stated))  # fmt: skip

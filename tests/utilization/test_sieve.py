@@ -38,6 +38,8 @@ def test_what_nothing_is_made_of_is_left_out_of_the_text_and_changes_nothing(ind
         assert getattr(plain, name) == getattr(fast, name)
     assert plain.gpu.start.tolist() == fast.gpu.start.tolist()
     assert plain.collectives.facts == fast.collectives.facts
+    for column in ("row", "sequence", "place"):
+        assert getattr(plain.collectives, column).tolist() == getattr(fast.collectives, column).tolist()
     assert plain.products.flops.tolist() == fast.products.flops.tolist()
     assert plain.events_read == len(events)
 
