@@ -69,6 +69,24 @@ def test_without_numpy_the_figures_are_the_same_bytes(tmp_path: Path, name: str)
     assert figures(path, "numpy", "msgspec") == with_numpy
 
 
+LOADED = """
+import sys
+from vramwise.cli.main import main
+assert main(["profile", *sys.argv[1:]]) == 0
+print("numpy" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(("events", "traces", "loaded"), [(40, 1, "False"), (7_000, 1, "True"), (40, 2, "True")])
+def test_numpy_is_not_loaded_for_one_small_trace(tmp_path: Path, events: int, traces: int, loaded: str) -> None:
+    for rank in range(traces):
+        rows = [row for i in range(events) for row in (launch(20 * i, i + 1), on_gpu("gemm", 20 * i + 5, 9, i + 1))]
+        (tmp_path / f"rank_{rank}.json").write_bytes(text(document(rows, rank)))
+    command = [sys.executable, "-c", LOADED, *map(str, sorted(tmp_path.iterdir())), "--critical-path", "--memory"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    assert done.stderr.splitlines()[-1] == loaded
+
+
 def test_edges_are_numpys() -> None:
     for module in (np, plain_columns):
         found = module.array([3, 1, 2, 2])

@@ -74,6 +74,13 @@ def run(args: argparse.Namespace) -> int:
 
     Raises UsageError for an option's value that is none.
     """
+    from vramwise.utilization.profiler.columns import chosen_anew
+
+    with chosen_anew():
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy starts threads for linear algebra; none is done here
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # its own ones keep 14 MiB a process
     from vramwise.utilization.job.schema import is_job
@@ -88,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 
         args.for_once = True
         with TemporaryDirectory(prefix="vramwise-job-") as args.out:
-            return run(args)
+            return _run(args)
     if (folder := job_folder(args)) is not None:
         if args.out is not None:
             refuse_what_needs_traces(args)
@@ -152,7 +159,9 @@ def _read(traces: list[str], *, partial: bool) -> list[Recording]:
     failed: list[SourceError] = []
     for path in counted(paths, "reading", "traces"):
         try:
-            recordings += [read_trace(file, partial=partial) for file in in_file(path)]
+            files = in_file(path)
+            alone = len(paths) == len(files) == 1
+            recordings += [read_trace(file, partial=partial, alone=alone) for file in files]
         except SourceError as problem:
             failed.append(problem)
     if not recordings:

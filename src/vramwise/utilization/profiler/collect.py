@@ -22,6 +22,7 @@ from vramwise.utilization.profiler.batches import (
     whole,
     wholes,
 )
+from vramwise.utilization.profiler.columns import for_one_trace
 from vramwise.utilization.profiler.files import TraceFile
 from vramwise.utilization.profiler.growing import Growing, Names
 from vramwise.utilization.profiler.memory_timeline import MemoryFold, TakesMemory
@@ -102,7 +103,7 @@ class Collector:
     def take(self, events: Iterable[Event]) -> None:
         """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
         alike = max(len(self._likes), len(self._like_of)) + len(self._facts)  # figures that are none have one like
-        if len(self._gpu) + len(self._calls) + KEPT_OF_A_LIKE * alike > MOST_KEPT:
+        if self.rows + KEPT_OF_A_LIKE * alike > MOST_KEPT:
             raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
         on_gpu: list[Event] = []
         calls: list[Event] = []
@@ -133,6 +134,11 @@ class Collector:
         if on_gpu and not self._take_all_gpu(on_gpu):
             for event in on_gpu:
                 self._take_gpu(event)
+
+    @property
+    def rows(self) -> int:
+        """GPU events and calls so far."""
+        return len(self._gpu) + len(self._calls)
 
     def recording(self, stream: EventStream | RowStream) -> Recording:
         """Everything that was taken, with the document's header."""
@@ -306,11 +312,15 @@ class Collector:
 
 
 def read_trace(
-    file: TraceFile, *, partial: bool = False, memory_of: Callable[[str], TakesMemory] | None = None
+    file: TraceFile,
+    *,
+    partial: bool = False,
+    memory_of: Callable[[str], TakesMemory] | None = None,
+    alone: bool = False,
 ) -> Recording:
     """One trace in one pass. Raises SourceError for what cannot be read or is no trace.
 
-    `partial` takes what a truncated file holds; `memory_of` is the Collector's.
+    `partial` takes what a truncated file holds; `memory_of` is the Collector's; `alone`: this process reads no other.
     """
     collector = Collector(memory_of)
     stream = stream_of(file, partial=partial)
@@ -322,6 +332,8 @@ def read_trace(
         if str(error).startswith(file.name) or not stream.events_read:
             raise
         raise SourceError(f"{file.name}: {error}") from None
+    if alone:
+        for_one_trace(collector.rows)
     return collector.recording(stream)
 
 
