@@ -24,6 +24,8 @@ OPEN = {
     # a batch of text reaches no expert of images, and a decoder alone no attention to an encoder
     "ernie4_5_vl_moe/a": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
     "trocr/a": WHOLE_STEP | UNTIL_BACKWARD,
+    # the class runs images before texts, and what is behind the layers of images is not behind those of texts
+    "siglip/a": {"backward: head"},
     # biases that all decoder layers read count until the layer that made them is done
     "t5/b": {"backward: layers"},
 }
