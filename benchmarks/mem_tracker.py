@@ -29,7 +29,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama 3.2 1B": ("meta-llama/Llama-3.2-1B", STEP),
     "Llama 3.1 8B": ("meta-llama/Llama-3.1-8B", STEP),
     "Llama 3.1 8B, checkpointing": ("meta-llama/Llama-3.1-8B", STEP | {"checkpointing": "full"}),
-    "Llama 3.1 8B, LoRA": ("meta-llama/Llama-3.1-8B", STEP | {"method": "lora"}),
+    "Llama 3.2 1B, LoRA": ("meta-llama/Llama-3.2-1B", STEP | {"method": "lora"}),
     "Llama 3.1 70B, checkpointing": ("meta-llama/Llama-3.1-70B", STEP | {"checkpointing": "full"}),
 }
 OURS_ALONE = frozenset({"Llama 3.1 70B, checkpointing"})

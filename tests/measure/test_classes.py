@@ -8,6 +8,7 @@ pytest.importorskip("transformers")
 
 import transformers
 
+from vramwise.measure.building import config_of
 from vramwise.measure.classes import fills_masks, loader_of
 
 CHOICES = [
@@ -37,3 +38,8 @@ def test_what_fills_masks_has_no_cache():
     with transformers.initialization.no_init_weights():
         model = transformers.BertForMaskedLM(transformers.BertConfig(num_hidden_layers=1, vocab_size=50))
     assert fills_masks(model)
+
+
+def test_what_a_config_works_out_itself_is_not_set():
+    found = config_of({"model_type": "falcon", "hidden_size": 128, "num_attention_heads": 2, "head_dim": 32})
+    assert found.head_dim == 64

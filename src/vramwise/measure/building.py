@@ -20,9 +20,16 @@ def torch_dtype(name: str) -> object:
 
 
 def config_of(values: Mapping[str, object]) -> Any:
-    """transformers' configuration of a config.json's values, without what runs code; nothing is downloaded."""
+    """transformers' configuration of a config.json's values, without what runs code; nothing is downloaded.
+
+    Nor with what its class works out itself (Falcon's `head_dim`), which cannot be set.
+    """
     kept = {key: value for key, value in without_code(values).items() if key not in _LEFT_OUT}
-    return library("transformers").AutoConfig.for_model(kept.pop("model_type"), **kept)
+    transformers, kind = library("transformers"), str(kept.pop("model_type"))
+    known = transformers.CONFIG_MAPPING  # whose get knows no class before it was asked for
+    own = known[kind] if kind in known else None  # noqa: SIM401
+    derived = {key for key in kept if getattr(getattr(own, key, None), "fset", kept) is None}
+    return transformers.AutoConfig.for_model(kind, **{key: value for key, value in kept.items() if key not in derived})
 
 
 def build(job: Job) -> object:
