@@ -38,6 +38,10 @@ OF_TRACE = {
 }  # fmt: skip
 
 
+NEO = {
+    "model_type": "gpt_neo", "hidden_size": 256, "num_layers": 2, "num_heads": 4, "vocab_size": 1024,
+    "attention_types": [[["global", "local"], 1]], "window_size": 64, "max_position_embeddings": 512,
+}  # fmt: skip
 TIED = CONFIG | {"tie_word_embeddings": True, "vocab_size": 8192}
 
 
@@ -54,8 +58,9 @@ def answered(tmp_path_factory):
     row = next(row for row in rows if row["id"] == TRACED)
     scenarios = [scenario_of(*job) for job in JOBS.values()]
     tied = scenario_of("train", {"precision": "bf16-mixed", "micro_batch_size": 1, "sequence_length": 32}, TIED)
-    found = list(dry_runs([*scenarios, tied, Scenario.from_dict(row["scenario"])]))
-    return dict(zip([*JOBS, "tied", "traced"], found, strict=True)), row
+    again = scenario_of("train", {"precision": "bf16", "checkpointing": "full", **SIZES}, NEO)
+    found = list(dry_runs([*scenarios, tied, again, Scenario.from_dict(row["scenario"])]))
+    return dict(zip([*JOBS, "tied", "again", "traced"], found, strict=True)), row
 
 
 def tensors(phase):
@@ -91,6 +96,13 @@ def test_the_engine_adds_a_tied_weights_gradients_in_place(answered):
     ours, theirs = ({phase.name: tensors(phase) for phase in one.phases} for one in (estimated, result))
     for moment in ("backward: layers", "first step"):
         assert theirs[moment] == pytest.approx(ours[moment], rel=0.005), moment
+
+
+def test_a_layer_that_runs_again_makes_tensors_of_numbers(answered):
+    """modeling_gpt_neo.py `torch.tensor(mask_value, device=...)`, on the engine's own thread."""
+    result, estimated = answered[0]["again"]
+    held = [max(tensors(phase) for phase in one.phases) for one in (result, estimated)]
+    assert held[0] == pytest.approx(held[1], rel=0.01)
 
 
 def test_the_estimates_terms_have_their_names(answered):

@@ -108,7 +108,12 @@ def _modules(watcher: Watcher) -> Iterator[None]:
     hooks = library("torch.nn.modules.module")
     names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
+    inside = library("torch")._C
+
     def before(module: Any, _: Any) -> None:
+        # A fake mode sets this for its own thread; what a checkpoint runs again is on the engine's.
+        if inside._current_graph_task_id() != -1 and not inside._only_lift_cpu_tensors():
+            inside._set_only_lift_cpu_tensors(True)
         if not watcher.modules and module not in names:  # a layer that a checkpoint runs again keeps its name
             names.update((inner, name) for name, inner in module.named_modules())
         watcher.modules.append(names.get(module, "") or type(module).__name__)
