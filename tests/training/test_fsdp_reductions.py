@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from vramwise import estimate
 from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.sources import resolve
@@ -122,3 +123,16 @@ def test_trainer_keeps_gradients_of_earlier_micro_batches_whole() -> None:
     assert "unsharded gradients" not in moments("transformers", gradient_accumulation_steps=2, **second)["forward end"]
     second["framework_version"] = "transformers 5.1.0"
     assert moments("transformers", gradient_accumulation_steps=2, **second)["forward end"]["unsharded gradients"]
+
+
+@pytest.mark.parametrize("tensor_parallel_size", [1, 4])
+def test_experts_gradients_are_cut_over_the_ranks_that_hold_their_copies(tensor_parallel_size: int) -> None:
+    """Experts lie on fewer or more ranks than the rest: while backward runs there is no more than when it is over."""
+    layout = {"fsdp": "full-shard", "expert_parallel_size": 2, "tensor_parallel_size": tensor_parallel_size}
+    scenario = {"model": "deepseek-ai/DeepSeek-V3.1", "task": "train", "gpu": "b200", "num_gpus": 16}
+    found = estimate({**scenario, "train": {"checkpointing": "full", **layout}})
+    held = {phase.name: phase.components.find("gradients") for phase in found.phases}
+    inside, over = held["backward: layers"], held["backward end"]
+    assert inside is not None
+    assert over is not None
+    assert 0.95 * over.bytes < inside.bytes <= over.bytes

@@ -67,6 +67,10 @@ class Placement:
         """Ranks that a weight is cut over between uses."""
         return self._shards(self.weight_shards, parameter)
 
+    def gradient_shards_of(self, parameter: Parameter) -> int:
+        """Ranks that a finished gradient is cut over."""
+        return self._shards(self.gradient_shards, parameter)
+
     def weight_numel(self, parameter: Parameter, local: int) -> int:
         """Elements of the weight that stay on the rank between uses."""
         return -(-local // self._shards(self.weight_shards, parameter))

@@ -14,7 +14,7 @@ from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import wraps_nothing
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import ModelStates, width
+from vramwise.training.model_states.states import ModelStates, trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, names_logits_of_last_pass
 from vramwise.training.resolved import ResolvedTrain
@@ -23,12 +23,20 @@ from vramwise.training.resolved import ResolvedTrain
 def gradient_ratio(model: Model, train: ResolvedTrain, placement: Placement) -> tuple[int, int]:
     """A finished gradient's bytes over those with which it left backward: its dtype and its shards.
 
-    One unit around the whole model is reduced when its backward is over: until then all are as they were made.
+    One unit around the whole model is reduced when its backward is over: until then all are as they were made. Where
+    experts' are cut over another number of ranks than the others', it is that of all of them together.
     """
     if placement.weight_shards > 1 and wraps_nothing(train):
         return 1, 1
     made = train.lora_dtype if train.method in ("lora", "qlora") else execution(train, model).param_dtype
-    return width(train.grad_dtype), width(made) * placement.gradient_shards
+    kept, each = width(train.grad_dtype), width(made)
+    if placement.gradient_shards > 1:
+        bases = [(base, tensor.numel) for tensor, base in trained_tensors(model, train)]
+        if any(placement.gradient_shards_of(base) != placement.gradient_shards for base, _ in bases):
+            local = [(base, placement.local_numel(base, numel)) for base, numel in bases]
+            kept *= sum(placement.gradient_numel(base, numel) for base, numel in local)
+            return kept, each * sum(numel for _, numel in local)
+    return kept, each * placement.gradient_shards
 
 
 def on_stage(runs: list[RunBytes], placement: Placement) -> list[RunBytes]:
