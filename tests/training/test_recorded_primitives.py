@@ -48,7 +48,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     (LLAMA, {"framework": "torchtitan", "loss": "chunked"}),
     (LLAMA, {"framework": "torchtitan", "loss": "vocab-parallel", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "torchtitan", "loss": "standard", "tensor_parallel_size": 2}),
-    (LLAMA, {"framework": "llm-foundry"}),
+    (dict(small_model("mpt").config.values), {"framework": "llm-foundry"}),
     (GPT2, {"framework": "megatron"}),
     (GPT2, {"framework": "megatron", "compile": True, "compiled": ["loss"]}),
     (GPT2, {"framework": "megatron", "attention": "eager"}),
