@@ -1,8 +1,8 @@
 """One batch of trace events from JSON text to objects: by msgspec where it is installed, else by the standard library.
 
 msgspec fills only the fields that are asked for, and hands on a number's text, so that no digit of a time is lost; it
-takes about a quarter of the time in which the standard library decodes. Whatever it refuses (a field of another type, NaN) is read by the
-standard library, so both accept the same files.
+takes about a quarter of the time in which the standard library decodes. Whatever it refuses (a field of another type,
+NaN) is read by the standard library, so both accept the same files.
 """
 
 from __future__ import annotations
