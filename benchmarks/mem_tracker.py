@@ -5,7 +5,8 @@ of ours), each in a process of its own that has torch and transformers imported;
 peak, the repeated layers traced once where `dry-run` does so. MemTracker has no allocator, so that its peak stands
 beside the bytes of all tensors; cuBLAS' workspaces, which it does not see, are taken off ours.
 
-MemTracker reads a parameter that has no gradient as one that waits for it: where only adapters train it stops.
+MemTracker registers a hook on every parameter, which a frozen one refuses: where adapters alone train it stops, and its
+words stand in the place of its numbers.
 """
 
 from __future__ import annotations

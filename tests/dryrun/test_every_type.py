@@ -26,6 +26,7 @@ OPEN = {
     "trocr/a": WHOLE_STEP | UNTIL_BACKWARD,
     # the class runs images before texts, and what is behind the layers of images is not behind those of texts
     "siglip/a": {"backward: head"},
+    "siglip/b": {"backward: head", "first step"},
     # biases that all decoder layers read count until the layer that made them is done
     "t5/b": {"backward: layers"},
 }
