@@ -209,6 +209,8 @@ class Sharding:
     """DeepSpeed's stages can be asked for."""
     offloads: bool = True
     """States can move to host memory."""
+    offloads_norms: bool = False
+    """Where activations do, it is all that forward keeps but what the output layer's product reads."""
 
 
 @record(kw_only=True)

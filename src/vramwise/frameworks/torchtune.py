@@ -85,5 +85,6 @@ RECORD = Framework(
     rotary_cache=_rotary_cache,
     # 0.6.1 recipes/configs: custom_sharded_layers; recipes/full_finetune_distributed.py _loss_step: logits, then loss
     # training/_distributed.py shard_model: `reshard_after_forward` for the root too
-    sharding=Sharding(outer_units=always, loss_after_root=True, frees_root=True),
+    # training/_activation_offloading.py get_act_offloading_ctx_manager: around forward, the output layer left out
+    sharding=Sharding(outer_units=always, loss_after_root=True, frees_root=True, offloads_norms=True),
 )

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from vramwise.frameworks import framework_of
+from vramwise.models.autograd.primitives import primitive
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -23,6 +25,7 @@ from vramwise.training.activations.dequantization import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
+from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.resolved import ResolvedTrain
@@ -87,6 +90,8 @@ class Blocks:
     ) -> None:
         self.shape, self.runs, self._axes = shape, runs, axes
         self._offloads, self._hooks = offloaded(train).activations, frozen_units_keep_inputs(train)
+        self._offloads_norms = self._offloads and framework_of(train).sharding.offloads_norms
+        self.loss = next((run for run in runs if run.name == "loss"), None)
         kept = [self._kept_by(run) for run in runs]
         self.activations_below = [0, *accumulate(kept)]
         self.casts_below = [0, *accumulate([run.weight_casts for run in runs])]
@@ -97,7 +102,6 @@ class Blocks:
         self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
         self.lingering = self.bytes_of(inputs_kept(shape.recorded)) if inputs_linger(train) else 0
         self.lowest_layer = next((i for i, run in enumerate(runs) if run.layer is not None), 0)
-        self.loss = next((run for run in runs if run.name == "loss"), None)
         before_loss = sum(size for run, size in zip(runs, kept, strict=True) if run.name != "loss")
         flight = placement.micro_batches_in_flight
         self.waiting = round((flight - 1) * before_loss) if flight != 1 else 0
@@ -140,7 +144,12 @@ class Blocks:
 
     def _kept_by(self, run: RunBytes) -> int:
         """What a block keeps on the GPU until its own backward; with offloading a layer keeps its arguments there."""
-        return run.handed_on if self._offloads and run.layer is not None else run.activations
+        if self._offloads and run.layer is not None:
+            return run.handed_on
+        if not (self._offloads_norms and run.is_head) or run is self.loss:
+            return run.activations
+        read = (one for one in run.kept if primitive(one.role.partition(".")[0]).product is not None)
+        return sum(rounded(self.bytes_of(one.nbytes)) * one.count for one in read)
 
     def _hooked(self, run: RunBytes) -> int:
         """What FSDP 1's hook on a finished frozen layer keeps until backward ends: its input and that one's gradient.
