@@ -182,3 +182,18 @@ def test_another_makers_card_and_a_cache_dtype(capsys):
     assert main(words.split()) == 0
     said = capsys.readouterr().out
     assert "mlx-lm 0.32.2 models/cache.py" in said
+
+
+def test_a_cache_that_will_be_quantized_was_whole_before():
+    """An answer to a short prompt grows past the length from which on the cache is quantized: the high end holds what
+    lay there then, so that a longer request never needs less."""
+    asked = [
+        vramwise.estimate(
+            {
+                "model": "OrionStarAI/Orion-14B-Base", "task": "serve", "gpu": "apple-m2-pro",
+                "serve": {"engine": "mlx", "kv_bits": 2, "max_model_len": length},
+            }
+        ).quantities["total_needed"].high
+        for length in (4096, 4999, 8192)
+    ]  # fmt: skip
+    assert asked == sorted(asked)

@@ -35,12 +35,17 @@ class CacheSettings:
 
 @record
 class LayerBytes:
-    """One layer's cache: at the end of a request, while the prompt is read, and of what a growing one copies."""
+    """One layer's cache: at the end of a request, while the prompt is read, and of what a growing one copies.
+
+    `beside_high`: what may lie beside what is held at the end, where that is more than what is copied: all of a cache
+    of a short prompt that is about to be quantized, and its old arrays.
+    """
 
     held: int
     prompt: int
     copied: int
     state_high: int = 0
+    beside_high: int = 0
 
 
 def pieces(tokens: int, chunk: int) -> Iterator[int]:
@@ -119,7 +124,9 @@ def _layer(cache: LayerCache, settings: CacheSettings, tokens: int, window: int 
         return LayerBytes(room * plain, room * plain, room * plain)
     room, before = quantized(tokens, settings.chunk, settings.quantized_kv_start)
     packed = room * _quantized_row(cache, settings)
-    return LayerBytes(packed, max(packed, before * plain), before * plain)
+    grown = growing(max(1, settings.quantized_kv_start - 1), settings.chunk)
+    beside = max(0, 2 * grown * plain - packed)
+    return LayerBytes(packed, max(packed, before * plain), before * plain, beside_high=beside)
 
 
 def _row(cache: LayerCache) -> int:

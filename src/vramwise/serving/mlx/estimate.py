@@ -152,7 +152,7 @@ class _Run:
         largest = max((layer.copied for layer in layers), default=0)
         if not largest:
             return ()
-        every = sum(layer.copied for layer in layers) * self.r.requests
+        every = sum(max(layer.copied, layer.beside_high) for layer in layers) * self.r.requests
         return (Node(
             "cache while it grows", largest, "assumed", 0, max(largest, every),
             formula="old keys and values beside the new ones", inputs={"layers": len(layers)},
