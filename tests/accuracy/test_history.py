@@ -33,7 +33,7 @@ def test_every_line_of_todays_table_is_read(history):
 
 def test_every_release_of_the_changelog_has_its_lines(history):
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    releases = re.findall(r"^## \[(\d[\w.]*)\] - (\S+)$", changelog, re.MULTILINE)
+    releases = re.findall(r"^## \[(\d[\w.-]*)\] - (\S+)$", changelog, re.MULTILINE)
     assert {(row["version"], row["day"]) for row in history.kept()} == set(releases)
 
 

@@ -68,7 +68,7 @@ def test_every_measured_value_can_be_looked_through(site):
     assert {len(row) for row in rows} == {10}
     assert all(row[8] for row in rows)
     assert "VALUES.filter" in script
-    assert "0.1.0 (2026-11-24)" in (site / "reference/history.html").read_text("utf-8")
+    assert "0.1.0-rc.1 (2026-11-24)" in (site / "reference/history.html").read_text("utf-8")
 
 
 def test_the_figures_are_drawn_of_answers(site):
