@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 import transformers
+from transformers.initialization import no_init_weights
 
 from vramwise.measure.building import config_of
 from vramwise.measure.classes import fills_masks, loader_of
@@ -35,7 +36,7 @@ def test_a_head_that_is_asked_for_comes_before_what_the_config_names():
 
 
 def test_what_fills_masks_has_no_cache():
-    with transformers.initialization.no_init_weights():
+    with no_init_weights():
         model = transformers.BertForMaskedLM(transformers.BertConfig(num_hidden_layers=1, vocab_size=50))
     assert fills_masks(model)
 

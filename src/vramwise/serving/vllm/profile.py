@@ -124,8 +124,8 @@ V1_DRAFTS = (
     ((0, 31), ("ngram", "draft_model", "suffix", "medusa", "mlp_speculator")),
     ((0, 32), ("ngram", "suffix", "medusa", "mlp_speculator")),
     ((0, 33), ("suffix", "medusa", "mlp_speculator")),
-    ((10**6,), ("suffix",)),
 )
+V1_DRAFTS_SINCE = ("suffix",)
 LARGEST_CAPTURE, LARGER_CAPTURE = 512, 1024  # tokens of the largest size that vLLM captures by itself
 LARGER_CAPTURE_VERSION, BLACKWELL_SERVER = (0, 28), 10
 LAST_PATCH = 999
@@ -262,5 +262,5 @@ def _drafts_on_v2_runner(version: tuple[int, ...], draft: str) -> bool:
     what it does until 0.29, of what it does not since."""
     if version < V2_RUNNER_DRAFTS:
         return any(name in draft for name in V2_DRAFTS)
-    others = next(names for before, names in V1_DRAFTS if version < before)
+    others = next((names for before, names in V1_DRAFTS if version < before), V1_DRAFTS_SINCE)
     return not any(name in draft for name in others)

@@ -8,7 +8,8 @@ from vramwise.serving.common.weights import stage_weights
 from vramwise.serving.vllm.settings import Resolved
 
 UNPACK_ABOVE_TOKENS = 256
-MARLIN_CAPABILITIES = (((0, 14), 8.0), ((10**6,), 7.5))  # quantization/utils/marlin_utils.py of 0.13.0 and 0.14.0
+MARLIN_ON_TURING_VERSION = (0, 14)  # quantization/utils/marlin_utils.py of 0.13.0 and 0.14.0
+AMPERE, TURING = 8.0, 7.5
 ONE_AWQ_VERSION = (0, 24)  # auto_awq.py: "awq" no longer asks for AWQ's own kernels
 ROCM_KERNELS_VERSION = (0, 19)  # awq_marlin.py: AMD's cards too take a kernel that unpacks nothing; not since auto_awq
 
@@ -36,6 +37,6 @@ def _has_own_awq(r: Resolved) -> bool:
         return not ROCM_KERNELS_VERSION <= r.version < ONE_AWQ_VERSION
     if r.capability is None:
         return False
-    if r.capability < next(least for before, least in MARLIN_CAPABILITIES if r.version < before):
+    if r.capability < (TURING if r.version >= MARLIN_ON_TURING_VERSION else AMPERE):
         return True
     return r.settings.quantization == "awq" and r.storage.rules is not None and r.version < ONE_AWQ_VERSION
