@@ -82,3 +82,17 @@ def test_accelerates_policies(table: dict[str, object], units: list[str] | None)
     found = Sharding()
     read_fsdp(found, table, version=2)
     assert found.settings.get("fsdp_units") == units
+
+
+def test_a_stage_has_the_adapters_of_its_own_layers() -> None:
+    """Under a pipeline a rank cuts the units of its own stage, of a quantized model that it has whole too."""
+    train = {"method": "qlora", "fsdp": "full-shard", "pipeline_parallel_size": 2, "cpu_ram_efficient_loading": False}
+    table = {"model": "llama-3.1-8b", "task": "train", "gpu": "h100-sxm-80gb", "num_gpus": 4}
+    stages, alone = (
+        next(phase for phase in estimate({**table, "train": one}).phases if phase.name == "sharding")
+        for one in (train, {**train, "pipeline_parallel_size": 1})
+    )
+    held = [phase.components.find("whole weights") for phase in (stages, alone)]
+    assert held[0] is not None
+    assert held[1] is not None
+    assert held[0].bytes < held[1].bytes

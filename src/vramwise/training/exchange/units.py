@@ -166,7 +166,7 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             if kept > gathered:
                 unit.cast += cut * gathered
     for tensor, base in trained_tensors(model, train):
-        if tensor.name != base.name:
+        if tensor.name != base.name and placement.holds(base):
             unit = of_weight[base.name]
             local = placement.local_numel(base, tensor.numel)
             unit.whole.append(local * min(size, tensor.param_bytes))
