@@ -98,9 +98,11 @@ def test_the_worst_rank_peaks_where_the_estimate_does(reports, name):
     job, ranks = reports[name]
     found = measured_of(job, [ranks]).result
     wanted = max(sum(_tensors(phase)) for phase in scenario(RUNS[name]).phases)
-    # gloo's threads free what they received out of the profiler's sight: a rank may count a gathered layer late.
+    # gloo's threads free what they received out of the profiler's sight: a rank may count a gathered layer late, and
+    # the other rank's half of one that it is about to gather.
+    late = LAYER_BYTES + LAYER_BYTES // 2 if "fsdp" in RUNS[name] else 0
     least = min(rank.bytes for rank in found.ranks)
-    assert 0.99 * wanted <= least <= 1.01 * wanted + (LAYER_BYTES if "fsdp" in RUNS[name] else 0)
+    assert 0.99 * wanted <= least <= 1.01 * wanted + late
     assert found.quantities["peak_allocated"].expected == max(rank.bytes for rank in found.ranks)
     assert [rank.name for rank in found.ranks] == ["rank 0", "rank 1"]
 
