@@ -313,7 +313,7 @@ def _run_shape(
     uses = last_uses_in(run)
     recompute = _recomputed(run, walk.at_first_use, external, uses) if checkpointed else []
     casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model_type)
-    passing = [storage for storage in casts if storage not in (kept or ())]
+    passing = [storage for storage in casts if storage not in external]
     return Run(
         name=run.name,
         layer=run.layer,
