@@ -8,7 +8,7 @@ import pytest
 
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
-from vramwise.result import Result
+from vramwise.result import Quantity, Result
 from vramwise.serving.vllm.profile import capture_sizes, profile_of, release
 from vramwise.sources import resolve
 from vramwise.units import GIB, MIB
@@ -427,3 +427,24 @@ def test_a_tower_whose_heads_do_not_divide_is_whole_on_every_rank() -> None:
     assert held[32].bytes == projector
     assert held[25] is not None
     assert held[25].bytes == projector + 45 * (4 * 3200 * 3200 + 3 * 3200)
+
+
+def test_a_longer_prompt_lowers_no_end_of_a_need_that_what_lies_beside_the_share_decides() -> None:
+    """The context needs a tenth of the card; the activation, far smaller, grows with the length."""
+    tiny = {
+        "model_type": "deepseek_v32", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 16,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "kv_lora_rank": 4, "q_lora_rank": 8, "qk_nope_head_dim": 8,
+        "qk_rope_head_dim": 8, "v_head_dim": 4, "index_n_heads": 4, "index_head_dim": 16, "index_topk": 2,
+        "n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
+        "first_k_dense_replace": 1,
+    }  # fmt: skip
+
+    def need(length: int) -> Quantity:
+        serve = {"engine": "vllm", "max_model_len": length, "max_num_batched_tokens": 2048}
+        scenario = {"model": tiny, "task": "serve", "gpu": "t4", "serve": serve}
+        return estimate(scenario).quantities["total_needed"]
+
+    short, long = need(2048), need(65_536)
+    assert long.expected == short.expected
+    assert long.low >= short.low
+    assert long.high >= short.high

@@ -13,6 +13,7 @@ from vramwise.serving.common.answer import amount
 from vramwise.serving.vllm.budget import Budget, total_of
 from vramwise.verdict import LateReasons, verdict_of
 
+ENDS = ("low", "bytes", "high")
 REQUEST_CHECKED = (0, 9, 1)
 """Since then the share must be free at the start (0.9.2 v1/worker/gpu_worker.py init_device, 0.20.0 and 0.33.0
 v1/worker/utils.py request_memory); 0.9.0 does not look."""
@@ -99,21 +100,24 @@ def least_card(budget: Budget, total: int | None = None, held: int = 0) -> Quant
     share = (charged + one request) / utilization; beside it, where a pool fills the share up: outside / (1 − share).
     `held` by others is charged too where everything outside torch's pool is.
     A share of the whole card leaves no card anything for what lies outside: then it is what is taken of a card of
-    `total` bytes.
+    `total` bytes. How far pools lay from their estimates says how far what is charged does, not what lies outside.
     """
     r = budget.resolved
     given = r.settings.kv_cache_memory_bytes
     theirs = held if r.profile.counts_context else 0
 
-    def least(end: str) -> int:
+    def asked(end: str) -> int:
         charged, outside = total_of(budget.charged, end), _outside(budget, end)
         if given is not None:
             return charged + given + outside
         own = charged + budget.one_request
-        return max(ceil((own + theirs) / r.share), own + outside, _beside_the_share(budget, end, total))
+        return max(ceil((own + theirs) / r.share), own + outside)
 
-    needed = Quantity(least("low"), least("bytes"), least("high"))
-    return around("total_needed", needed, "vLLM need", budget.unsure_bytes)
+    needed = around("total_needed", Quantity(*map(asked, ENDS)), "vLLM need", budget.unsure_bytes)
+    if given is not None:
+        return needed
+    beside = (_beside_the_share(budget, end, total) for end in ENDS)
+    return Quantity(*map(max, (needed.low, needed.expected, needed.high), beside))
 
 
 def _beside_the_share(budget: Budget, end: str, total: int | None) -> int:
