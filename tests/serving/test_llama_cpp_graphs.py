@@ -2,7 +2,7 @@
 
 `tests/golden/llama_cpp_reservations.jsonl`: compute buffers of llama.cpp 0c1e57098 on devices that stand for CUDA's
 (`benchmarks/oracles/llama_cpp` makes them anew), by model, batch, sequences, kinds of attention, one device, two or
-none.
+none; with a `backend`, after that backend's own code has put the graph in order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.cli.main import main
 from vramwise.models import Model, describe
 from vramwise.models.type_facts import types_with
 from vramwise.scenario import Scenario
@@ -43,7 +44,7 @@ def plan_of(row: dict[str, Any], model: Model) -> Plan:
         "cpu_moe": bool(row.get("cpu_moe")),
     }  # fmt: skip
     read = Scenario.from_dict({"model": row["model"], "task": "serve", "num_gpus": row["devices"], "serve": serve})
-    return replace(resolve_plan(read, model), pipelined=row["devices"] > 1)
+    return replace(resolve_plan(read, model), pipelined=row["devices"] > 1, backend=row.get("backend", "other"))
 
 
 def has_graph(row: dict[str, Any]) -> bool:
@@ -119,3 +120,15 @@ def test_a_view_keeps_its_root_and_is_not_taken_over() -> None:
     one = product(leaf(shape(8, 4), F32))
     seen = view(one, one.ne, one.nb)
     assert bytes_of(chain(product(like("SCALE", seen)))) == 256  # in the hole of the input, then in the root's
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "llama-server -m Qwen3-8B-Q4_K_M.gguf -dev Vulkan0",
+        "docker run ghcr.io/ggml-org/llama.cpp:server-vulkan -m Qwen3-8B-Q4_K_M.gguf",
+    ],
+)
+def test_vulkan_is_read_from_the_command(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "--gpu", "rx-7900-xtx", "--json", "--", *words.split()]) == 0
+    assert json.loads(capsys.readouterr().out)["scenario"]["serve"]["ggml_backend"] == "vulkan"

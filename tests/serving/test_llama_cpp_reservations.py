@@ -38,7 +38,7 @@ def served(row: dict[str, str]) -> Result:
     settings: dict[str, Any] = {key: int(row[key]) for key in ("n_ctx", "n_parallel", "n_ubatch")}
     settings |= {key: row[key] == "1" for key in ("flash_attn", "logits_all")}
     return estimate({"model": config, "task": "serve", "num_gpus": 1, "serve": {
-        "engine": "llama.cpp", "gguf_quant": "BF16", "kv_unified": True, **settings,
+        "engine": "llama.cpp", "gguf_quant": "BF16", "kv_unified": True, "ggml_backend": "other", **settings,
     }})  # fmt: skip
 
 

@@ -1,13 +1,14 @@
 """Rows of tests/golden/llama_cpp_reservations.jsonl: what llama.cpp's own graphs and allocator reserve.
 
-    python record.py RESERVATIONS FOLDER [MODEL...] > rows.jsonl
+    python record.py RESERVATIONS FOLDER [MODEL...] [--backend cuda|vulkan] > rows.jsonl
 
 RESERVATIONS is the program of reservations.cpp, FOLDER has the files of headers.py; without names all of them are
-asked.
+asked. Without a backend devices leave graphs as they are.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -27,17 +28,23 @@ DEFAULTS = {"flash": 1, "unified": 1, "devices": 1, "cpu_moe": 0}
 
 
 def main() -> None:
-    program, folder, names = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
-    for path in sorted(folder.glob("*.gguf")):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--backend", choices=("cuda", "vulkan"))
+    parser.add_argument("names", nargs="*")
+    asked = parser.parse_intermixed_args()
+    for path in sorted(asked.folder.glob("*.gguf")):
         name = path.stem.replace("--", "/", 1)
-        if not names or name in names:
-            for row in rows(program, path, name):
+        if not asked.names or name in asked.names:
+            for row in rows(asked.program, path, name, asked.backend):
                 print(json.dumps(row))
 
 
-def rows(program: str, path: Path, name: str) -> Iterator[dict[str, object]]:
+def rows(program: str, path: Path, name: str, backend: str | None) -> Iterator[dict[str, object]]:
     """A row for each of the settings; none where llama.cpp does not load the file."""
-    for settings in GRID:
+    for sizes in GRID:
+        settings = {**sizes, **({"backend": backend} if backend else {})}
         line = " ".join([str(path), *(f"{key}={value}" for key, value in settings.items())])
         done = subprocess.run([program], input=line + "\n", capture_output=True, text=True, check=False)
         found: dict[str, list[int]] = json.loads(done.stdout or "{}")

@@ -4,7 +4,8 @@
 //
 // The devices stand for CUDA's: alignment 128 (ggml-cuda.cu ggml_backend_cuda_buffer_type_get_alignment), every operation
 // supported, products of 32 rows and more taken over from the host, asynchronous with events. Nothing is computed, nothing
-// allocated (no_alloc). Keys: n_ctx, n_ubatch, n_batch, n_seqs, n_outputs, flash, unified, type_k, type_v, ngl, devices,
+// allocated (no_alloc). With what optimizers.py cuts out of the tree (-DOPTIMIZERS='"optimizers.inc"') they also do to a
+// graph what a backend does: backend=cuda, backend=vulkan. Keys: backend, n_ctx, n_ubatch, n_batch, n_seqs, n_outputs, flash, unified, type_k, type_v, ngl, devices,
 // cpu_moe, kv_offload, swa_full.
 
 #include "ggml-backend-impl.h"
@@ -19,6 +20,12 @@
 #include <map>
 #include <sstream>
 #include <string>
+
+#ifdef OPTIMIZERS
+#include OPTIMIZERS
+#endif
+
+static std::string backend;
 
 static const int MOST_DEVICES = 8;
 static ggml_backend_device devices[MOST_DEVICES];
@@ -76,6 +83,11 @@ static ggml_backend_t dev_init(ggml_backend_dev_t dev, const char *) {
     made->iface.get_name = [](ggml_backend_t b) { return dev_name(b->device); };
     made->iface.free = [](ggml_backend_t b) { delete b; };
     made->iface.synchronize = [](ggml_backend_t) {};
+#ifdef OPTIMIZERS
+    made->context = &no_context;
+    if (backend == "cuda") { made->iface.graph_optimize = ggml_backend_cuda_graph_optimize; }
+    if (backend == "vulkan") { made->iface.graph_optimize = ggml_vk_graph_optimize; }
+#endif
     return made;
 }
 static ggml_backend_buffer_type_t dev_buffer_type(ggml_backend_dev_t dev) { return &types[index_of(dev)]; }
@@ -154,6 +166,7 @@ int main(int argc, char ** argv) {
         }
         const auto number = [&](const char * key, int fallback) { return given.count(key) ? std::stoi(given[key]) : fallback; };
         const int many = number("devices", 1);
+        backend = given["backend"];
         ggml_backend_dev_t used[MOST_DEVICES + 1] = {};
         for (int i = 0; i < many; i++) { used[i] = &devices[i]; }
         llama_model_tensor_buft_override host[] = {{"\\.ffn_(up|down|gate|gate_up)_(ch|)exps", ggml_backend_cpu_buffer_type()}, {nullptr, nullptr}};

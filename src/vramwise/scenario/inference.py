@@ -171,6 +171,9 @@ class ServeSettings(Settings):
         Several(help="shares of the layers by GPU (3,1)", item=Share(help="a share")), (), owner=LLAMA_CPPS
     )
     split_mode: str | None = maybe("how several GPUs share the model", names.LLAMA_CPP_SPLIT_MODES, owner=LLAMA_CPPS)
+    ggml_backend: str | None = maybe(
+        "what runs on the GPUs (the card's own; cuda is ROCm's code too)", names.LLAMA_CPP_BACKENDS, owner=LLAMA_CPPS
+    )
     main_gpu: int | None = whole("the GPU of split mode none", minimum=0, owner=LLAMA_CPPS)
     fit: bool | None = switch("--fit, what is left open follows the free memory", owner=LLAMA_CPP)
     no_kv_offload: bool | None = switch("the KV cache stays on the host", owner=LLAMA_CPPS)

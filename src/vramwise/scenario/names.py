@@ -345,4 +345,5 @@ SERVE_QUANTIZATION_MEANT: Final[Mapping[str, str]] = {
 }
 """What people look for who write a format of the weights so."""
 
+LLAMA_CPP_BACKENDS: Final = ("cuda", "vulkan", "metal", "other")
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")

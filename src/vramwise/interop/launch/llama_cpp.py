@@ -143,6 +143,8 @@ def read(start: Start) -> Launch:
     devices = _devices(words)
     if devices is not None:
         scenario["num_gpus"] = devices
+    if "vulkan" in f"{_last(words, _DEVICE_FLAGS)} {start.image}".lower():  # -dev Vulkan0, server-vulkan
+        settings["ggml_backend"] = "vulkan"
     on_cpu = _ON_CPU.search(start.image) is not None
     if on_cpu:
         scenario["num_gpus"] = 0
@@ -269,9 +271,12 @@ def _caches_of_drafts(words: Words) -> dict[str, object]:
     return {key: _mode(kind) for key, kind in told if kind}
 
 
+_DEVICE_FLAGS = ("-dev", "--device")
+
+
 def _devices(words: Words) -> int | None:
     """GPUs that are named, one by one or by their shares; shares of 0 count."""
-    named = _last(words, ("-dev", "--device"))
+    named = _last(words, _DEVICE_FLAGS)
     if named is not None:
         return 0 if named.lower() == "none" else len(named.split(","))
     split = _last(words, ("-ts", "--tensor-split"))

@@ -29,6 +29,7 @@ from vramwise.serving.llama_cpp.settings import (
     HALF_MASK_BUILD,
     IK_HALF_MASK_BUILD,
     IK_SLOTS_ALONE_BUILD,
+    KEPT_FOR_KERNELS_BUILD,
     TWO_INPUT_COPIES_BUILD,
     Plan,
     reads_windows,
@@ -85,12 +86,13 @@ def _over_devices(nodes: Sequence[Node]) -> Node:
 
 
 def _replayed(model: Model, plan: Plan, devices: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Bytes by device and, last, of the host, with the fewest logits that may be meant and with those that are; None
-    where the graph of the model or of the settings is not described."""
+    """Bytes by device and, last, of the host, with the fewest logits that may be meant, before kernels kept what they
+    read, and as the newest build has it; None where the graph of the model or of the settings is not described."""
     most = compute_buffers(model, plan, devices)
     if most is None or not plan.may_keep_fewer_logits:
         return None if most is None else (most, most)
-    few = compute_buffers(model, replace(plan, settings=plan.settings.replace(logits_all=False)), devices)
+    before = replace(plan, build=KEPT_FOR_KERNELS_BUILD - 1, settings=plan.settings.replace(logits_all=False))
+    few = compute_buffers(model, before, devices)
     return None if few is None else (few, most)
 
 

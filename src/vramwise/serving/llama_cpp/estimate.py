@@ -37,7 +37,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         (room.capacity for room in rooms), key=lambda card: card.usable_bytes, default=capacity_of(scenario, gpu)
     )
     plan = resolve_plan(scenario, model, capacity)
-    plan = replace(plan, pipelined=_pipelined(plan, gpu), runs_cuda=gpu is None or gpu.runs_cuda_code)
+    plan = replace(plan, pipelined=_pipelined(plan, gpu), backend=_backend(plan, gpu))
     needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)
@@ -66,6 +66,15 @@ def _with_devices(scenario: Scenario) -> Scenario:
     if len(split) > 1 and "num_gpus" not in scenario.explicit:
         return scenario.replace(num_gpus=len(split))
     return scenario
+
+
+def _backend(plan: Plan, gpu: Gpu | None) -> str:
+    """What is told, else what ggml is usually built with for the card's vendor."""
+    if plan.settings.ggml_backend is not None:
+        return plan.settings.ggml_backend
+    if gpu is None or gpu.runs_cuda_code:
+        return "cuda"
+    return "metal" if gpu.vendor == "Apple" else "other"
 
 
 def _pipelined(plan: Plan, gpu: Gpu | None) -> bool:

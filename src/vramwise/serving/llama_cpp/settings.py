@@ -43,6 +43,8 @@ LIGHTNING_BUILD = 10410  # PR 27018 (opened August 13, 2026): MiniMax Text 01 an
 TURNED_CACHE_BUILD = 8640  # PR 21038 (April 2026): queries, keys and values are turned for quantized caches
 CACHE_COPIES_BUILD = 9455  # PR 23907 (June 2026): 16-bit copies of quantized caches are part of the compute buffer
 UNREAD_COPIES_BUILD = 10586  # by August 2026 (0c1e57098): inputs that nothing reads are copied too; b9665 does not
+VULKAN_ORDER_BUILD = 7150  # PR 17475 (end of November 2025): prompts' graphs are put in order too
+KEPT_FOR_KERNELS_BUILD = 10_800  # PRs 27301, 25952 (merged between September 2, b10760, and 8, b10864, 2026)
 FEW_OUTPUTS_BUILD = 9430  # PR 23861 (by June 2, 2026): llama-server keeps room for the logits of one token a slot
 
 DEFAULT_CONTEXT = 4096
@@ -90,7 +92,8 @@ class Plan:
     shares: tuple[float, ...]
     split_mode: str
     kv_on_gpu: bool
-    runs_cuda: bool = True
+    backend: str = "cuda"
+    """ggml's for the devices: cuda (of ROCm and MUSA too), vulkan, metal; "other" for the rest."""
     pipelined: bool = False
     spread: str = ""
     """What is on the host because the engine found no room for it, in words."""
@@ -134,7 +137,7 @@ class Plan:
     def copied_caches(self) -> tuple[bool, bool]:
         """Whether CUDA's flash attention copies keys, and values, of all cells to 16 bit (ggml-cuda/fattn.cu
         ggml_cuda_flash_attn_ext_get_alloc_size)."""
-        copies = self.flash and self.runs_cuda and not self.is_ik and self.build >= CACHE_COPIES_BUILD
+        copies = self.flash and self.backend == "cuda" and not self.is_ik and self.build >= CACHE_COPIES_BUILD
         return copies and self.type_k != "F16", copies and self.type_v != "F16"
 
     @property

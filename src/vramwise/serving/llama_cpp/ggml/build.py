@@ -79,7 +79,8 @@ class GraphOf:
     `value_width`: elements of a token's values in the widest layer. `positions`: those of a token. `sum_order`: how
     attention and MLP beside one another are added: `ffn+residual`, `attn+ffn` or `ffn+attn` first. `residual_first`:
     the sum, `first`, `second` or `both`, that names the residual before the rest. `late_rows`: rows with logits are
-    picked `behind the layers` or `behind the norm` that follows them.
+    picked `behind the layers` or `behind the norm` that follows them. `scales_experts`: weights of experts are scaled
+    by a factor that is not 1 (llama-graph.cpp build_moe_ffn w_scale).
     """
 
     value_width: int
@@ -88,6 +89,8 @@ class GraphOf:
     residual_first: str = ""
     scales_queries: bool = False
     late_rows: str = ""
+    normalizes_experts: bool = False
+    scales_experts: bool = False
 
 
 class Build:
@@ -139,13 +142,14 @@ class Build:
         many = self.batch.tokens * (self.graph_of.value_width if apart else 1)
         return self.input(f"cells {windowed} {part}", (many,), I64)
 
-    def state_places(self) -> Tensor:
-        """Where the batch's sequences have their states: a view of an input, made once (build_rs_inp_impl)."""
-        found = self._inputs.get("places")
-        if found is None:
-            places = self.input("states", (self.batch.sequences,), I32)
-            found = self._inputs["places"] = view(places, places.ne, places.nb)
-        return found
+    def state_places(self) -> tuple[Tensor, Tensor]:
+        """Where the batch's sequences have their states, and where the others of the batch do, which are none: views of
+        an input, made once (build_rs_inp_impl)."""
+        places = self.input("states", (self.batch.sequences,), I32)
+        for part, many in (("own places", self.batch.sequences), ("other places", 0)):
+            if part not in self._inputs:
+                self._inputs[part] = view(places, shape(many), places.nb)
+        return self._inputs["own places"], self._inputs["other places"]
 
     def turn(self, width: int) -> Tensor:
         """A Hadamard matrix (llama-kv-cache.cpp build_input_k_rot, build_input_v_rot)."""

@@ -44,16 +44,22 @@ def flattened(b: Build, op: Flattened, x: Tensor) -> Tensor:
 
 
 def _states(b: Build, width: int) -> tuple[Tensor, Tensor]:
-    """A layer's states, and those of the batch's sequences (build_rs)."""
+    """A layer's states, and those of the batch's sequences; a new sequence's are cleared, others moved (build_rs)."""
     sequences = b.batch.sequences
     kept = stored(shape(width, sequences), F32, b.device, weight=False)
-    rows = get_rows(kept, b.state_places())
-    b.graph.expand(rows)
-    return kept, rows
+    rows = reshape(kept, width, sequences)
+    cleared = view(rows, shape(width), kept.nb)
+    b.graph.expand(Tensor("SCALE", cleared.ne, sources=(cleared,), root=kept, nb=kept.nb))
+    own, others = b.state_places()
+    found = get_rows(rows, own)
+    b.graph.expand(found)
+    _write(b, get_rows(rows, others), kept)
+    return kept, found
 
 
 def _write(b: Build, new: Tensor, kept: Tensor) -> None:
-    b.graph.expand(Tensor("CPY", kept.ne, sources=(new, kept), root=kept, nb=kept.nb))
+    target = view(kept, (kept.ne[0], new.ne[1] and kept.ne[1], 1, 1), kept.nb)
+    b.graph.expand(Tensor("CPY", target.ne, sources=(new, target), root=kept, nb=kept.nb))
 
 
 @ggml_lowering(CausalConv1d)
@@ -120,7 +126,8 @@ def _repeated(x: Tensor, times: int) -> Tensor:
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
     width = x.ne[0] // heads
-    return view(x, (width, heads, x.ne[1], x.ne[2]), (x.nb[0], x.nb[0] * width, x.nb[1], x.nb[2]))
+    whole = x.sources[0] if x.op == "VIEW" else x
+    return view(whole, (width, heads, x.ne[1], x.ne[2]), (x.nb[0], x.nb[0] * width, x.nb[1], x.nb[2]))
 
 
 def _strides(width: int, heads: int, tokens: int) -> tuple[int, int, int, int]:

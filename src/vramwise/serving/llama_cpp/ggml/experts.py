@@ -40,11 +40,11 @@ def router(b: Build, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     weights = get_rows(reshape(probabilities, 1, experts, tokens), picked)
     if late:
         weights = reshape(like("SOFT_MAX", reshape(weights, chosen, tokens)), 1, chosen, tokens)
-    if not late and (op.normalized or op.style in _ALWAYS_NORMALIZED):
+    if not late and (op.normalized or op.style in _ALWAYS_NORMALIZED or b.graph_of.normalizes_experts):
         flat = reshape(weights, chosen, tokens)
         total = like("CLAMP", Tensor("SUM_ROWS", shape(1, tokens), sources=(flat,)))
         weights = reshape(like("DIV", flat, total), 1, chosen, tokens)
-    if op.scaled:
+    if op.scaled or b.graph_of.scales_experts:
         weights = like("SCALE", weights)
     b.graph.expand(weights)
     return weights, picked

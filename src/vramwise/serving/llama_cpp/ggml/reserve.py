@@ -14,16 +14,19 @@ from vramwise.serving.common.gguf.types import tensor_type
 from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
 from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
-from vramwise.serving.llama_cpp.ggml.scheduler import buffer_bytes
+from vramwise.serving.llama_cpp.ggml.fusions import cuda_order
+from vramwise.serving.llama_cpp.ggml.scheduler import Prepare, buffer_bytes
 from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
 from vramwise.serving.llama_cpp.placement import told_device, told_rules
 from vramwise.serving.llama_cpp.settings import (
     DEFAULT_QUANT,
     HALF_MASK_BUILD,
+    KEPT_FOR_KERNELS_BUILD,
     TURNED_CACHE_BUILD,
     TWO_INPUT_COPIES_BUILD,
     UNREAD_COPIES_BUILD,
     VALUE_INDEX_BUILD,
+    VULKAN_ORDER_BUILD,
     Plan,
     reads_windows,
 )
@@ -49,7 +52,19 @@ def compute_buffers(
         build = _graph(model, plan, layer_devices, whole)
     except UndescribedOperationError:
         return None
-    return buffer_bytes(build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD)
+    return buffer_bytes(
+        build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD,
+        prepare=_prepared_by(plan),
+    )  # fmt: skip
+
+
+def _prepared_by(plan: Plan) -> Prepare | None:
+    """What the devices' backend does to its part of a graph."""
+    if plan.backend == "vulkan" and plan.build >= VULKAN_ORDER_BUILD:
+        from vramwise.serving.llama_cpp.ggml.vulkan import vulkan_order
+
+        return vulkan_order
+    return cuda_order if plan.backend == "cuda" and plan.build >= KEPT_FOR_KERNELS_BUILD else None
 
 
 def is_described(model: Model, plan: Plan) -> bool:
@@ -119,6 +134,8 @@ def _graph_of(model: Model) -> GraphOf:
         sum_order=fact_value("llama.cpp", "parallel_sum", kind) or "",
         residual_first=fact_value("llama.cpp", "residual_first", kind) or "",
         scales_queries=has_fact("llama.cpp", "scales_queries", kind),
+        normalizes_experts=has_fact("llama.cpp", "normalizes_experts", kind),
+        scales_experts=model.config.get("routed_scaling_factor") not in (None, 0, 1),
         late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
     )
 

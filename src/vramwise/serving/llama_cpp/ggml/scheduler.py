@@ -10,15 +10,18 @@ the beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
-from vramwise.serving.llama_cpp.ggml.tensors import HOST, INPUT, OUTPUT, VIEWS, Graph, Tensor
+from vramwise.serving.llama_cpp.ggml.tensors import HOST, INPUT, OUTPUT, VIEWS, Graph, Tensor, reading
 
 LEAST_OFFLOADED_ROWS = 32
 DEVICE_ALIGNMENT, HOST_ALIGNMENT = 128, 32
 _BY_FRESHEST = ("MUL_MAT_ID", "ROPE", "ROPE_BACK")
+
+Prepare = Callable[[Sequence[Tensor]], Sequence[Tensor]]
+"""What a backend makes of the nodes of a split before memory is dealt out (ggml_backend_graph_optimize)."""
 
 
 @dataclass(slots=True)
@@ -29,11 +32,13 @@ class _Split:
 
 
 def buffer_bytes(
-    graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True
-) -> tuple[int, ...]:
+    graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True,
+    prepare: Prepare | None = None,
+) -> tuple[int, ...]:  # fmt: skip
     """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
 
-    `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler).
+    `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler). `prepare`: what
+    a device's backend does to its part of the graph.
     """
     read = {id(source) for node in graph.nodes for source in node.sources}
     host = devices
@@ -50,10 +55,11 @@ def buffer_bytes(
     backends: list[int] = []
     for split in splits:
         for original, made in split.inputs:
-            nodes += (Tensor("NONE", original.ne, sources=(original,), root=original), made[0])
+            nodes += (reading(original), made[0])
             backends += (original.backend or 0, split.backend)
-        nodes += split.nodes
-        backends += [node.backend if node.backend is not None else split.backend for node in split.nodes]
+        run = split.nodes if prepare is None or split.backend == host else prepare(split.nodes)
+        nodes += run
+        backends += [node.backend if node.backend is not None else split.backend for node in run]
     spaces = [*(Space(DEVICE_ALIGNMENT) for _ in range(devices)), Space(HOST_ALIGNMENT)]
     return reserved(nodes, [*leaves, *graph.leaves], backends, spaces)
 

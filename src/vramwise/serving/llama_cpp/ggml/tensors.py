@@ -104,6 +104,11 @@ def stored(ne: Shape, item: int, home: int, *, weight: bool, size: int | None = 
     return made
 
 
+def reading(*sources: Tensor) -> Tensor:
+    """A node that does nothing but read, so that what it reads is there until then."""
+    return Tensor("NONE", sources[0].ne, sources=sources, root=sources[0])
+
+
 class Graph:
     """Nodes in the order in which they are computed, and leaves in that in which they were met."""
 
