@@ -178,6 +178,18 @@ def test_more_ranks_come_with_whole_experts_where_the_engine_refuses_to_cut_them
 
 
 @pytest.mark.parametrize(
+    ("where", "engine_version", "half"),
+    [({"gpu_total_bytes": 12_243_760_470}, "0.11.2", "bf16"), ({"gpu": "t4"}, "0.33.0", "fp16")],
+)
+def test_what_is_computed_in_32_bits_may_be_computed_in_16(
+    where: dict[str, Any], engine_version: str, half: str
+) -> None:
+    serve = {"engine": "vllm", "engine_version": engine_version, "dtype": "fp32"}
+    advice = assert_advice_works({"model": "bigscience/bloom-3b", "task": "serve", **where, "serve": serve})
+    assert f"set dtype to {half}" in advice
+
+
+@pytest.mark.parametrize(
     "change",
     [{"gpu_memory_utilization": 0.97}, {"max_model_len": 131_072}, {"quantization": "awq"}, {"enforce_eager": True},
      {"kv_cache_memory_bytes": 12_345_678_901, "max_model_len": 4096},

@@ -18,6 +18,7 @@ _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "kv_cache_memory_bytes": ("another size of the cache", Cost.NOTHING),
     "n_ctx": ("shorter requests", Cost.SHORTER),
     "max_model_len": ("shorter requests", Cost.SHORTER),
+    "dtype": ("16-bit weights", Cost.PRECISION),
     "quantization": ("some quality", Cost.PRECISION),
     "enforce_eager": ("slower decoding", Cost.TIME),
     "n_cpu_moe": ("experts on the CPU: slower", Cost.TIME),

@@ -76,7 +76,7 @@ def advice(trials: Trials) -> Iterator[str]:
     """Changes that make it fit: on the GPUs that are there first, then on more of them."""
     more = [*_ranks(trials)]
     there = [said(change) for ranks, change in more if ranks <= trials.scenario.num_gpus]
-    alone = (_length, _share, _cache, _eager, _format)
+    alone = (_length, _share, _cache, _eager, _half, _format)
     found = there + [said(change) for search in alone for change in search(trials)]
     found = found or [said(change) for change in _together(trials)]
     found += [said(change) for ranks, change in more if ranks > trials.scenario.num_gpus]
@@ -85,7 +85,7 @@ def advice(trials: Trials) -> Iterator[str]:
 
 def has_advice(trials: Trials) -> bool:
     """Whether any change makes it fit: the first that does ends it, and what takes few estimates comes first."""
-    searches = (_ranks, _format, _eager, _length, _cache, _share, _together)
+    searches = (_ranks, _half, _format, _eager, _length, _cache, _share, _together)
     return any(True for search in searches for _ in search(trials))
 
 
@@ -215,6 +215,14 @@ def _eager(trials: Trials) -> Iterator[Change]:
     change = {"enforce_eager": True}
     if not trials.resolved.settings.enforce_eager and trials.fit(change):
         yield change
+
+
+def _half(trials: Trials) -> Iterator[Change]:
+    """16 bits for what is computed in 32."""
+    if trials.resolved.settings.dtype == "fp32":
+        change = {"dtype": "fp16" if trials.gpu is not None and trials.gpu.supports("bf16") is False else "bf16"}
+        if trials.fit(change):
+            yield change
 
 
 def _format(trials: Trials) -> Iterator[Change]:
