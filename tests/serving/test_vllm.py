@@ -448,3 +448,10 @@ def test_a_longer_prompt_lowers_no_end_of_a_need_that_what_lies_beside_the_share
     assert long.expected == short.expected
     assert long.low >= short.low
     assert long.high >= short.high
+
+
+def test_a_dtype_that_only_the_catalog_leaves_out_is_not_said_of_the_config() -> None:
+    """Its real config states bfloat16; what the catalog has of it came without."""
+    notes = estimate("meta-llama/Llama-3.3-70B-Instruct", task="serve", engine="vllm").notes
+    assert "nothing here states the dtype of its files: bf16 is assumed, say dtype to change it" in notes
+    assert not any("the config states no dtype" in note for note in notes)

@@ -90,10 +90,11 @@ def _own_format(rules: ModuleRules, parameter: Parameter) -> QuantFormat | None:
 
 
 def dtype_notes(model: Model, wanted: str) -> tuple[str, ...]:
-    """Says so when the dtype is an assumption."""
+    """Says so when the dtype is an assumption: a config, or what the catalog has of it, leaves it out."""
     if wanted != "auto" or stated_dtype(model.config.values) is not None:
         return ()
-    return (f"the config states no dtype: {checkpoint_dtype(model.config.values)} is assumed, say dtype to change it",)
+    assumed = checkpoint_dtype(model.config.values)
+    return (f"nothing here states the dtype of its files: {assumed} is assumed, say dtype to change it",)
 
 
 _SAME_TENSORS = {"awq-marlin": "awq-int4"}  # the kernel repacks AWQ's tensors, zero points included
