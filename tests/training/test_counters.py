@@ -153,3 +153,23 @@ def test_hipblaslt_keeps_more_than_cublas() -> None:
         workspace = loss.components.find("library workspace")
         assert workspace is not None
         assert workspace.bytes == mib * 2**20
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"fsdp": "full-shard"}, True),
+        ({"zero_stage": 3, "offload_params": "cpu"}, False),  # then weights lie on the host
+        ({"method": "lora"}, False),
+    ],
+)
+def test_a_training_that_does_not_fit_says_what_its_weights_alone_take(more: dict[str, Any], said: bool) -> None:
+    """4 × V100 32 GB and 65 B parameters: 121.60 GiB in 16 bits, a quarter of it on each card."""
+    train = {"precision": "fp16", **more}
+    verdict = estimate("llama-65b", task="train", gpu="v100-sxm2-32gb", num_gpus=4, train=train).verdict
+    assert verdict is not None
+    why = (
+        "16-bit weights alone are 121.60 GiB, 30.40 GiB on each of 4 cards: "
+        "1.34 GiB are left for gradients, optimizer and activations"
+    )
+    assert (why in verdict.reasons) == said

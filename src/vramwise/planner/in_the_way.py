@@ -15,40 +15,15 @@ from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 from vramwise.verdict import CHANGE, LateReasons
 
-_HALF_PRECISION_BYTES = 2
-_MOST_OF_A_CARD = 0.5
-"""Share of a card from which weights alone are worth a sentence."""
-
 
 def reasons_of(asked: Result) -> tuple[str, ...]:
-    """The verdict's reasons without what it says to set, and what weights alone take of the cards of a training."""
+    """The verdict's reasons without what it says to set."""
     verdict = asked.verdict
     if verdict is None or verdict.fits:
         return ()
-    reasons = verdict.reasons
-    if isinstance(reasons, LateReasons):
-        return (*reasons.without_changes(), *_weights_alone(asked))
-    said = (reason for reason in reasons if not reason.startswith(CHANGE))
-    return (*said, *_weights_alone(asked))
-
-
-def _weights_alone(asked: Result) -> Iterator[str]:
-    """Of full training: the 16-bit weights, shared evenly by all cards, against the room of one."""
-    table = asked.scenario.get("train")
-    if asked.capacity is None or not isinstance(table, dict) or table.get("method") != "full":
-        return
-    many, usable = int(str(asked.scenario.get("num_gpus") or 1)), asked.capacity.usable_bytes
-    whole = _HALF_PRECISION_BYTES * asked.model.num_parameters
-    each = whole // many
-    if each < _MOST_OF_A_CARD * usable:
-        return
-    size, share, room = format_bytes(whole), format_bytes(each), format_bytes(usable)
-    shared = f", {share} on each of {many:,} cards" if many > 1 else ""
-    if each > usable:
-        yield f"16-bit weights alone are {size}{shared}: more than the {room} of a card"
-    else:
-        left = format_bytes(usable - each)
-        yield f"16-bit weights alone are {size}{shared}: {left} are left for gradients, optimizer and activations"
+    if isinstance(verdict.reasons, LateReasons):
+        return verdict.reasons.without_changes()
+    return tuple(reason for reason in verdict.reasons if not reason.startswith(CHANGE))
 
 
 def verdict_on_these(asked: Result, wishes: Wishes, options: Sequence[Option]) -> str:

@@ -105,7 +105,9 @@ def estimate_training(
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
         quantities["total_needed"] = other_models.at_least(quantities["total_needed"], generating)
         wanted = 0 if stuck is None else stuck.wanted
-        verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, wanted)
+        usable = int(capacity.usable_bytes)
+        alone = counters.weights_alone(job.train, model.num_parameters, scenario.num_gpus, usable)
+        verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, alone, wanted)
         quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
     fits = verdict is not None and verdict.headroom_bytes >= 0
     answered = KeptMemory(job, rank, moments, outside, generating, room, fits, warm_up)

@@ -22,6 +22,9 @@ from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
 
+HALF_PRECISION_BYTES = 2
+MOST_OF_A_CARD = 0.5
+"""Share of a card from which weights alone are worth a sentence."""
 HIPBLASLT_FIRST = ("gfx90a", "gfx942", "gfx950")
 GROUPED_STREAMS = 4  # transformer_engine common/util/multi_stream.cpp nvte_get_num_compute_streams
 
@@ -186,10 +189,25 @@ def left_out_by_the_card(train: ResolvedTrain, gpu: Gpu | None) -> list[str]:
     return found
 
 
+def weights_alone(train: ResolvedTrain, parameters: int, num_gpus: int, usable: int) -> list[str]:
+    """Of full training: what 16-bit weights, shared evenly by all cards, take of the room of one, where it is much."""
+    whole = HALF_PRECISION_BYTES * parameters
+    each = whole // num_gpus
+    if train.method != "full" or train.offload_params != "none" or each < MOST_OF_A_CARD * usable:
+        return []
+    size, share, room = format_bytes(whole), format_bytes(each), format_bytes(usable)
+    shared = f", {share} on each of {num_gpus:,} cards" if num_gpus > 1 else ""
+    if each > usable:
+        return [f"16-bit weights alone are {size}{shared}: more than the {room} of a card"]
+    left = format_bytes(usable - each)
+    return [f"16-bit weights alone are {size}{shared}: {left} are left for gradients, optimizer and activations"]
+
+
 def judged(
-    needed: Quantity, capacity: Capacity, peak_phase: str, train: ResolvedTrain, gpu: Gpu | None, wanted: int = 0
-) -> Verdict:
-    """The verdict with its reasons: memory first, then what has no kernel on the card.
+    needed: Quantity, capacity: Capacity, peak_phase: str, train: ResolvedTrain, gpu: Gpu | None,
+    alone: Sequence[str] = (), wanted: int = 0,
+) -> Verdict:  # fmt: skip
+    """The verdict with its reasons: memory first, then what has no kernel on the card, then what weights take `alone`.
 
     `wanted`: bytes of a segment for which torch's allocator has no room although all tensors together have.
     """
@@ -208,4 +226,6 @@ def judged(
         reasons.append(obstacle)
     elif headroom < 0:
         reasons += left_out_by_the_card(train, gpu)
+    if headroom < 0:
+        reasons += alone
     return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None)
