@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from vramwise.errors import printable
+
 OKABE_ITO = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
 """Told apart with any colour vision (Okabe and Ito 2008)."""
+_NO_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+"""What no XML file may hold beside control characters: halves of pairs, and what is no character."""
 
 
 def document(
@@ -23,7 +28,7 @@ def document(
     """A whole picture; `fixed`: of this size, else as wide as the page that shows it; `ground` may be none."""
     size = f' width="{width}" height="{height}"' if fixed else ""
     under = f'<rect width="{width}" height="{height}" fill="{ground}"/>\n' if ground else ""
-    named = f"<title>{escape(title)}</title>" if title else ""
+    named = f"<title>{_words(title)}</title>" if title else ""
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"{size} '
@@ -47,7 +52,7 @@ def text(
     styled += f' fill="{fill}"' if fill else ""
     styled += ' font-weight="bold"' if bold else ""
     styled += f' textLength="{length:g}"' if length is not None else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{styled}>{escape(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{styled}>{_words(words)}</text>'
 
 
 def box(
@@ -67,7 +72,7 @@ def box(
     styled += f' stroke="{stroke}"' if stroke else ""
     styled += f' rx="{radius:g}"' if radius else ""
     start = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"{styled}'
-    return f"{start}><title>{escape(title)}</title></rect>" if title else f"{start}/>"
+    return f"{start}><title>{_words(title)}</title></rect>" if title else f"{start}/>"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, stroke: str = "#ddd", *, width: float = 1, dash: str = "") -> str:
@@ -88,5 +93,10 @@ def path(
 
 def area(points: Sequence[tuple[float, float]], fill: str, *, title: str = "") -> str:
     """A filled polygon."""
-    named = f"<title>{escape(title)}</title>" if title else ""
+    named = f"<title>{_words(title)}</title>" if title else ""
     return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="{fill}">{named}</polygon>'
+
+
+def _words(text: str) -> str:
+    """Foreign text as XML may hold it; with anything else in it a picture cannot be written or read."""
+    return escape(_NO_XML.sub("?", printable(text)))
