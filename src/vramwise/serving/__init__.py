@@ -35,6 +35,7 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
     from dataclasses import replace
 
     from vramwise.serving.common.idle_experts import without_idle_experts
+    from vramwise.serving.common.unchanged import unchanged
     from vramwise.serving.packages import rules_of
 
     model = without_idle_experts(model)
@@ -43,6 +44,6 @@ def estimate_serving(scenario: Scenario, model: Model, source: str, gpu: Gpu | N
         return estimate_serving(changed, model, source, gpu)
 
     rules = rules_of(scenario.serve.engine)
-    warnings = rules.check(scenario, model, gpu)
+    warnings = (*rules.check(scenario, model, gpu), *unchanged(scenario, model))
     estimate = rules.estimate(scenario, model, source, gpu, again)
     return replace(estimate, notes=(*estimate.notes, *warnings)) if warnings else estimate

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from vramwise.engines.sglang import RECORD
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
@@ -38,9 +36,7 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     _check_arguments(settings, model)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
-    return (
-        *scenario_notes(scenario, model), *fp8_notes(storage, gpu), *shards.notes(settings), *_notes(settings, model)
-    )  # fmt: skip
+    return (*scenario_notes(scenario, model), *fp8_notes(storage, gpu), *shards.notes(settings))
 
 
 def _check_arguments(settings: ServeSettings, model: Model) -> None:
@@ -65,8 +61,3 @@ def _check_arguments(settings: ServeSettings, model: Model) -> None:
             f"{ranks} ranks do not share {experts} experts evenly, {name} refuses it (layers/moe): "
             f"set tensor_parallel_size to {fewer}",
         )
-
-
-def _notes(settings: ServeSettings, model: Model) -> Iterator[str]:
-    if settings.expert_parallel and not expert_count(model):
-        yield "the model has no experts: expert_parallel changes nothing"
