@@ -241,6 +241,15 @@ def test_what_it_does_not_make_is_one_line(settings, key):
         asked(**settings)
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("num_beams", 3), ("kv_cache_dtype", "fp8_e4m3"), ("new_tokens", 5), ("prompt_logits", True)],
+)
+def test_a_pipeline_has_nothing_that_only_text_takes(key, value):
+    with pytest.raises(ScenarioError, match=f"generate.{key}: .* is a pipeline that generates no text"):
+        asked(**{key: value})
+
+
 def test_a_text_model_has_no_offload_and_a_pipeline_no_training():
     with pytest.raises(ScenarioError, match="no image or video pipeline"):
         asked("llama-3.1-8b", offload="model")

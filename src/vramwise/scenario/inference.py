@@ -243,6 +243,8 @@ class GenerateSettings(Settings):
 
 PIPELINE_KEYS = ("image_size", "num_frames", "vae_tiling", "vae_slicing", "offload", "guidance_scale")
 """Keys of the `generate` table that image and video pipelines have alone."""
+TEXT_KEYS = ("new_tokens", "kv_cache_dtype", "num_beams", "cache_implementation", "prompt_logits")
+"""Those that models of text have alone."""
 
 
 def engines_of(key: str) -> tuple[str, ...]:

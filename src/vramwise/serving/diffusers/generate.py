@@ -14,6 +14,7 @@ from vramwise.records import replace
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
+from vramwise.scenario.inference import TEXT_KEYS
 from vramwise.scenario.pixels import pixels_of
 from vramwise.serving.common.answer import amount, context_node, interval, peak_of, resolved
 from vramwise.serving.common.constants import constant
@@ -74,12 +75,20 @@ def _answered(
     scenario: Scenario, pipeline: Pipeline, parts: Mapping[str, Component], loaded: Sequence[str], facts: ModelFacts,
     gpu: Gpu | None, said: Sequence[str],
 ) -> Result:  # fmt: skip
+    _check_no_text(scenario.generate, facts.id)
     settings = _with_defaults(scenario.generate, pipeline, parts)
     plan = _plan(settings, pipeline, parts, loaded, gpu)
     count = sum(one.num_parameters for one in plan.held.values())
     facts = replace(facts, num_parameters=count, num_active_parameters=count)
     notes = [] if scenario.task == "load" else _notes(scenario.generate, settings, plan)
     return _answer(scenario, settings, plan, facts, gpu, [*notes, *said])
+
+
+def _check_no_text(given: GenerateSettings, model_id: str) -> None:
+    """Raises ScenarioError where a pipeline was given what only models have that generate text."""
+    for key in TEXT_KEYS:
+        if given.changes(key):
+            raise ScenarioError(f"generate.{key}", f"{model_id or 'the model'} is a pipeline that generates no text")
 
 
 def _with_defaults(given: GenerateSettings, pipeline: Pipeline, parts: Mapping[str, Component]) -> GenerateSettings:
