@@ -80,3 +80,21 @@ def test_ranks_that_hold_copies_of_a_head_may_share_its_tokens():
     shared = serve(tensor_parallel_size=16, decode_context_parallel_size=2, gpus=16)
     alone = serve(tensor_parallel_size=16, gpus=16)
     assert shared.quantities["kv_cache_tokens"].expected == 2 * alone.quantities["kv_cache_tokens"].expected
+
+
+@pytest.mark.parametrize(("card", "refused"), [("v100-sxm2-32gb", True), ("gtx-1080-ti", True), ("t4", False)])
+def test_sglang_starts_from_turing_on(card: str, refused: bool) -> None:
+    """Its load_model: "SGLang only supports sm75 and above"."""
+    scenario = {"model": "gpt2", "task": "serve", "gpu": card, "serve": {"engine": "sglang"}}
+    if not refused:
+        assert estimate(scenario).quantities
+        return
+    with pytest.raises(ScenarioError, match=r"SGLang refuses less than 7\.5"):
+        estimate(scenario)
+
+
+@pytest.mark.parametrize(("card", "said"), [("p100", True), ("v100-sxm2-32gb", False)])
+def test_vllms_builds_run_from_volta_on(card: str, said: bool) -> None:
+    """docs/getting_started/installation of 0.3.3 to 0.14.0: compute capability 7.0 or higher; no start refuses."""
+    notes = estimate({"model": "gpt2", "task": "serve", "gpu": card, "serve": {"engine": "vllm"}}).notes
+    assert any("vLLM's own builds run from 7.0 on" in note for note in notes) == said

@@ -8,7 +8,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.layouts import server_storage
+from vramwise.serving.common.layouts import capability_of, server_storage
 from vramwise.serving.common.refusals import (
     check_expert_ranks,
     check_format,
@@ -22,12 +22,16 @@ from vramwise.serving.common.versions import at_version, shown_version, version_
 from vramwise.serving.sglang.shards import quantized
 
 _CACHE_DTYPES_SINCE = {"bf16": (0, 5)}  # server_args.py --kv-cache-dtype (0.4.9 no, 0.5.4 yes)
+LEAST_CAPABILITY = 7.5
+"""0.4.6 model_executor/model_runner.py load_model, 0.5.23 model_runner_components/load_model_utils.py: "SGLang only
+supports sm75 and above"."""
 UNEVEN_EXPERTS = (0, 5, 10)  # moe/fused_moe_triton/layer.py: num_experts % ep_size == 0 (0.5.4 yes, 0.5.10 no)
 
 
 def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     """Raise ScenarioError for what SGLang refuses; notes for what it runs with a warning."""
     settings = scenario.serve
+    _check_card(gpu)
     check_settings(settings, model)
     storage = server_storage(model, settings, gpu)
     check_format(settings, model, storage)
@@ -37,6 +41,13 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
     return (*scenario_notes(scenario, model), *fp8_notes(storage, gpu), *shards.notes(settings))
+
+
+def _check_card(gpu: Gpu | None) -> None:
+    has = capability_of(gpu)
+    if gpu is not None and has is not None and has < LEAST_CAPABILITY:
+        what = f"{gpu.name} has compute capability {has:g}, {RECORD.title} refuses less than {LEAST_CAPABILITY:g}"
+        raise ScenarioError("gpu", f"{what} (model_executor, load_model): take a newer card or another engine")
 
 
 def _check_arguments(settings: ServeSettings, model: Model) -> None:

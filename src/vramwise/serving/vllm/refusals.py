@@ -59,6 +59,7 @@ _LEAST_CAPABILITY: dict[str, tuple[float, Version | None]] = {
     "nvfp4": (7.5, None),
 }  # fmt: skip
 _TURING = 7.5
+_VOLTA = 7.0  # of the builds: docs/getting_started/installation, 0.3.3 to 0.14.0; no start looks at it
 _BEFORE_REFINED = (0, 28)
 
 
@@ -84,6 +85,7 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     return (
         *scenario_notes(scenario, model),
         *_bf16_notes(settings, model, storage, gpu),
+        *_build_notes(gpu),
         *fp8_notes(storage, gpu),
         *(tuple(shards.notes(settings)) or _older_shard_notes(settings, shards)),
         *_notes(settings, model, gpu),
@@ -283,6 +285,12 @@ def _bf16_notes(settings: ServeSettings, model: Model, storage: Storage, gpu: Gp
     bf16 = settings.dtype == "auto" and checkpoint_dtype(model.config.values) == "bf16"
     if bf16 and gpu is not None and gpu.supports("bf16") is False:
         yield f"{gpu.name} has no bf16: vLLM takes {storage.dtype} (before 0.9 it refuses: set dtype to fp16)"
+
+
+def _build_notes(gpu: Gpu | None) -> Iterator[str]:
+    has = capability_of(gpu)
+    if gpu is not None and has is not None and has < _VOLTA:
+        yield f"{gpu.name} has compute capability {has:g}: vLLM's own builds run from {_VOLTA} on"
 
 
 def _older_shard_notes(settings: ServeSettings, shards: ShardCheck) -> tuple[str, ...]:
