@@ -23,7 +23,7 @@ COUNTS = {
     "serving-logs.jsonl": (89, 378),
     "serving-predicted.jsonl": (45, 134),
     "serving-threads.jsonl": (17, 41),
-    "serving-unseen.jsonl": (33, 100),
+    "serving-unseen.jsonl": (66, 186),
     "serving-vllm019.jsonl": (38, 292),
     "serving.jsonl": (162, 404),
     "throughput.jsonl": (157, 157),
