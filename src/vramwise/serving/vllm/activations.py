@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 FP8_CAPABILITY = 8.9
 EXPERTS = "experts' work space"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
-EXPERT_CHUNKS = (((0, 12), 65_536), ((0, 18), 16_384))  # VLLM_FUSED_MOE_CHUNK_SIZE; none from 0.18.1 on
+# VLLM_FUSED_MOE_CHUNK_SIZE (envs.py of 0.6.6, 0.7.3, 0.8.5, 0.10.1, 0.11.2, 0.14.1 and 0.16.0); none from 0.18.1 on
+EXPERT_CHUNKS = (((0, 12), 32_768), ((0, 18), 16_384))
+NARROW_GATHER_VERSION = (0, 16)  # layers/fused_moe prepare_finalize: what is gathered is quantized first
 # determine_chunked_prefill_workspace_size: asked in profile runs of 0.11.2, not in 0.10.2
 CONTEXT_VERSION, MOST_CONTEXT_ROWS = (0, 11), 65_536
 # Qwen3-VL's largest video (25,165,824 values = 12,288 tokens of 2 × 32 × 32) counts 12.5 tokens for each of its own,
@@ -120,9 +122,11 @@ def _pass(r: Resolved, tokens: int, context_rows: int = 0, *, reuses_a_name: boo
         engine_layout(r.settings).cut.expert_parallel_size,
         context_rows,
         _input_copy_bytes(r),
-        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r, tokens),
+        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r, tokens * r.settings.data_parallel_size),
         reuses_a_name,
         fp4_experts=_has_fp4_experts(r),
+        data_ranks=r.settings.data_parallel_size,
+        narrow_gather=r.version >= NARROW_GATHER_VERSION,
     )
 
 
@@ -136,7 +140,9 @@ def _has_fp4_experts(r: Resolved) -> bool:
 
 
 def _expert_tokens(r: Resolved, tokens: int) -> int:
-    """Tokens whose routed experts run at once."""
+    """Tokens whose routed experts run at once. Copies of the model bring theirs together, each rank's experts see all
+    of them (layers/fused_moe/layer.py forward_impl, device_communicators/all2all.py of 0.10.1 to 0.33.0: naive, then
+    all-gather and reduce-scatter, the default of all2all_backend)."""
     return min(next((size for until, size in EXPERT_CHUNKS if r.version < until), tokens), tokens)
 
 
@@ -163,7 +169,7 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
     if r.version < KEPT_WORKSPACE_VERSION:
         return ()
-    tokens = _expert_tokens(r, r.batched_tokens)
+    tokens = _expert_tokens(r, r.batched_tokens * r.settings.data_parallel_size)
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
     fp4 = _has_fp4_experts(r)
     held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks, fp4=fp4) * r.storage.bytes_per_element)

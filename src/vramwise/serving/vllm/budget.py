@@ -26,7 +26,7 @@ from vramwise.serving.common.kv_cache import (
 )
 from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.vllm.activations import activation_peak
-from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, joined_by_multicast
+from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, joined_by_multicast, joined_ranks
 from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, estimated_node, graphs_node, profiles_attention, workspace_node
@@ -179,7 +179,7 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
 def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """What lies outside torch's pool: little, however many cards there are, but for those that NVLink's switches and
     multicast join (from compute capability 9.0 on), and, up to 0.8, for all with NVLink."""
-    ranks = r.settings.tensor_parallel_size
+    ranks = joined_ranks(model, r)
     if ranks > 1 and gpu is not None and gpu.is_linked and r.version >= FUSED_VERSION and has_multicast(r):
         return joined_by_multicast(model, r, gpu)
     measured = max(size for size in _MEASURED_RANKS if size <= ranks)

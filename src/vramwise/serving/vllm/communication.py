@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Node
 from vramwise.serving.common.constants import Constant, constant, gib_node, learned_bytes
 from vramwise.serving.vllm.settings import Resolved
@@ -27,6 +28,13 @@ def has_multicast(r: Resolved) -> bool:
     return r.capability is not None and r.capability in (*HOPPER, *BLACKWELL)
 
 
+def joined_ranks(model: Model, r: Resolved) -> int:
+    """Ranks that talk to each other in a layer: of tensor parallelism, and copies of the model whose tokens meet at its
+    experts (distributed/parallel_state.py of 0.10.1 to 0.33.0: a communicator of data ranks and one of experts')."""
+    copies = r.settings.data_parallel_size if model.has(ExpertMlps) else 1
+    return r.settings.tensor_parallel_size * copies
+
+
 def joined_by_multicast(model: Model, r: Resolved, gpu: Gpu) -> Node:
     """Libraries as on one card, communicators, and the work space of the fused all-reduce and norm."""
     terms = (gib_node("libraries", constant("vllm", "non_torch_tp1", r.version), {}),
@@ -36,7 +44,7 @@ def joined_by_multicast(model: Model, r: Resolved, gpu: Gpu) -> Node:
     low, expected, high = (sum(int(getattr(term, end)) for term in terms) for end in ("low", "bytes", "high"))
     source = "; ".join(term.source for term in terms)
     shipped = Constant(low / GIB, expected / GIB, high / GIB, "assumed", source)
-    ranks = r.settings.tensor_parallel_size * r.settings.pipeline_parallel_size
+    ranks = joined_ranks(model, r) * r.settings.pipeline_parallel_size
     here = learned_bytes("non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks)
     return gib_node("non-torch", shipped, inputs, here) if here is not None else Node.group("non-torch", terms)
 

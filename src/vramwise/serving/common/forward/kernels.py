@@ -76,7 +76,8 @@ class Pass:
     `input_copy_bytes`: bytes for each value of a product's input that is copied in 8 bits. `workspace_tokens`: tokens
     whose experts run at once in buffers that go afterwards; 0 where such buffers are counted elsewhere. `reuses_name`:
     the MLP's code gives its result the name of its input (`x = self.act_fn(x)`), which frees that. `fp4_experts`: see
-    `fp4_expert_bytes`.
+    `fp4_expert_bytes`. `data_ranks`: copies of the model whose tokens meet at the experts; `narrow_gather`: in the 8
+    bits in which the experts read them.
     """
 
     tokens: int
@@ -88,6 +89,8 @@ class Pass:
     workspace_tokens: int = 0
     reuses_name: bool = False
     fp4_experts: bool = False
+    data_ranks: int = 1
+    narrow_gather: bool = False
     kernels: Kernels = Kernels()
 
 
@@ -257,11 +260,8 @@ class Lowered:
         return bool(op.inputs) and self.root[op.inputs[0].id] in self.cut
 
     def _beside(self, op: Operation) -> int:
-        if isinstance(op, ExpertMlps) and self.run.fp4_experts:
-            return fp4_expert_bytes(op, self.run)
-        if isinstance(op, ExpertMlps) and self.run.workspace_tokens:
-            chosen, inner, first, hidden = expert_sizes(op, self.run.ranks, self.run.expert_ranks)
-            return self.run.workspace_tokens * chosen * (inner + max(first, hidden)) * self.run.element_bytes
+        if isinstance(op, ExpertMlps):
+            return fp4_expert_bytes(op, self.run) if self.run.fp4_experts else self._beside_experts(op)
         if isinstance(op, AnyAttention) and self._is_latent and self.run.context_rows:
             up = next((o for o in self.block.computing if isinstance(o, Linear) and self._is_left_out(o)), None)
             width = up.outputs[0].width // self.run.ranks if up is not None else 0
@@ -271,6 +271,18 @@ class Lowered:
             values = self.run.tokens * -(-op.inputs[0].width // ranks)
             return round(values * self.run.input_copy_bytes)
         return 0
+
+    def _beside_experts(self, op: ExpertMlps) -> int:
+        """Buffers that go afterwards, copies in 8 bits of what both products read, and the tokens of all copies of the
+        model, from which a rank takes its experts'."""
+        run = self.run
+        chosen, inner, first, hidden = expert_sizes(op, run.ranks, run.expert_ranks)
+        held = run.workspace_tokens * chosen * (inner + max(first, hidden)) * run.element_bytes
+        held += round((run.workspace_tokens or run.tokens) * (hidden + chosen * inner) * run.input_copy_bytes)
+        if run.data_ranks > 1:
+            copied = run.input_copy_bytes if run.narrow_gather and run.input_copy_bytes else run.element_bytes
+            held += block_bytes(round(run.data_ranks * run.tokens * hidden * copied))
+        return held
 
     def _step(
         self, op: Operation, reads: Iterable[int], makes: Iterable[int], *, ends_call: bool = False,
