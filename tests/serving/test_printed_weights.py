@@ -94,6 +94,29 @@ def test_gemma_4_has_rows_for_values_that_are_keys_and_for_keys_that_other_layer
         assert result.quantities["weights"].expected / GIB == pytest.approx(gib, rel=3e-3)
 
 
+def test_gemma_4_of_google_in_4_bits_has_groups_of_32_and_its_files_a_head() -> None:
+    """Files of 23.3 GB (31B) and 8.35 GB (E2B); 0.29 printed 8.02 GiB for the E2B on a T4.
+
+    Since 0.29 such a head is loaded, and dropped where it is the embedding's, but for models with more embeddings.
+    """
+    head = "output layer of the files"
+    small, large = "google/gemma-4-E2B-it-qat-w4a16-ct", "google/gemma-4-31B-it-qat-w4a16-ct"
+    size = 262_144 * 1536 * 2
+    assert added(small, head, engine_version="0.29.0") == size
+    assert added(small, head, engine_version="0.29.0", tensor_parallel_size=2) == size // 2
+    assert added(small, head, engine_version="0.28.0") == added(large, head, engine_version="0.29.0") == 0
+    assert added("google/gemma-4-E2B-it", head, engine_version="0.29.0") == 0
+    serve = {"engine": "vllm", "engine_version": "0.29.0", "dtype": "fp16", "max_model_len": 16_384}
+    result = estimate({"model": small, "task": "serve", "gpu": "T4", "serve": serve})
+    assert result.quantities["weights"].expected / GIB == pytest.approx(8.02, abs=0.03)
+    # the 31B's file: its layers in 4.5 bits, tables, towers, and the head that vLLM ties
+    kept = estimate({"model": large, "task": "serve", "gpu": "h100", "serve": {"engine": "vllm"}})
+    parts = kept.phases[0].components.find("weights")
+    assert parts is not None
+    stored = sum(node.bytes for node in parts.children if node.kind == "exact" and node.name != "rotary tables")
+    assert stored + 262_144 * 5376 * 2 == pytest.approx(23.3e9, rel=5e-3)
+
+
 def test_what_pools_has_no_head_and_samples_nothing() -> None:
     """8B without tied weights: its head is 151,936 padded rows of 4,096."""
 

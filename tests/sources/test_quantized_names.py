@@ -26,6 +26,7 @@ from vramwise.sources import resolve
         ("TheBloke/Llama-2-13B-chat-GPTQ", "meta-llama/Llama-2-13b-chat-hf", "gptq"),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "fp8"),
         ("nobody/NVIDIA-Nemotron-3-Nano-30B-A3B-AWQ", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "awq"),
+        ("google/gemma-4-31B-it-qat-w4a16-ct", "google/gemma-4-31B-it", "compressed-tensors"),
         ("ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g", "google/gemma-3-27b-it", "gptq"),
     ],
 )

@@ -50,6 +50,10 @@ def module_rules(table: Table, model_id: str) -> ModuleRules:
         raise UnsupportedModelError(f"{model_id or 'model'}: {problem}") from None
 
 
+HEAD_IN_FILES = "head_in_files"
+"""A key of ours: the checkpoint is known to hold an output layer, whatever its config says of tying."""
+
+
 def method_of(table: Table) -> str:
     """What quantized the checkpoint: `fp8`, `awq`, `compressed-tensors`, …"""
     return str(table.get("quant_method") or ("modelopt" if table.get("quant_algo") else "")).lower()

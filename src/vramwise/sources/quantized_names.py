@@ -5,18 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from vramwise.formats.quantization_config import HEAD_IN_FILES
 from vramwise.scenario.names import GGUF_QUANT_SPELLINGS, GGUF_QUANTS
 from vramwise.sources.catalog import written_behind_organisation
 from vramwise.sources.picks import USUAL_QUANTIZATION
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
 _NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
+_GOOGLE_QAT = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"], HEAD_IN_FILES: True,
+    "config_groups": {
+        "all": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "group_size": 32}},
+    },
+}  # fmt: skip
+"""As Google's Gemma 4 is stored (vllm-project/recipes#514): groups of 32, and a head apart in the files (the 31B's
+lm_head.weight in jundot/omlx#1775; the E2B's and the 31B's files are larger by one) although the config ties it."""
 _NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}
 
 # Endings of names -> what is said of them, and the `quantization_config` that such checkpoints commonly carry.
 _ENDINGS: tuple[tuple[str, str, Mapping[str, object]], ...] = (
     (r"awq(?:-int4|-4bit)?", "4-bit AWQ weights in groups of 128", {"quant_method": "awq", "group_size": 128}),
     (r"gptq-int8", "8-bit GPTQ weights in groups of 128", {"quant_method": "gptq", "bits": 8, "group_size": 128}),
+    (r"qat-w4a16-ct", "4-bit weights in groups of 32, and the output layer stored apart in 16 bits", _GOOGLE_QAT),
     (
         r"gptq(?:-int4|-4bit|-4b-128g)?|quantized\.w4a16|w4a16", "4-bit GPTQ weights in groups of 128",
         {"quant_method": "gptq", "bits": 4, "group_size": 128},

@@ -34,6 +34,7 @@ from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
+from vramwise.serving.vllm.sleep_mode import freed_in_its_pool
 from vramwise.serving.vllm.states import state_element_bytes
 from vramwise.serving.vllm.weights import vllm_weights
 from vramwise.units import GIB
@@ -52,7 +53,8 @@ class Budget:
     """The terms of one rank, of one pipeline stage, and how its KV cache is laid out.
 
     `charged`: terms that are subtracted from total · utilization, apart from the weights. `later`: what the budget
-    leaves out because it is made after it. `estimated_graphs`: what the engine expects of the graphs.
+    leaves out because it is made after it. `estimated_graphs`: what the engine expects of the graphs. `uncharged`: what
+    it charges too little.
     """
 
     weights: Node
@@ -66,6 +68,7 @@ class Budget:
     later: tuple[Node, ...]
     pool: PoolPlan
     resolved: Resolved
+    uncharged: Node | None = None
 
     @property
     def kept(self) -> tuple[Node, ...]:
@@ -95,7 +98,11 @@ class Budget:
         if given is not None:
             return given
         theirs = held if self.resolved.profile.counts_context else 0
-        return ceil(total * utilization) - total_of(self.charged, end) - theirs
+        return ceil(total * utilization) - total_of(self.charged, end) + self._uncharged(end) - theirs
+
+    def _uncharged(self, end: str) -> int:
+        opposite = {"low": "high", "high": "low"}.get(end, end)
+        return 0 if self.uncharged is None else total_of((self.uncharged,), opposite)
 
     @property
     def unsure_bytes(self) -> Any:
@@ -136,6 +143,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
         later=_later(model, r),
         pool=_pool(model, r, stage),
         resolved=r,
+        uncharged=freed_in_its_pool(model, r, stage),
     )
 
 

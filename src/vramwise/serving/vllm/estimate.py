@@ -87,6 +87,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
         *card_notes(gpu, r.storage.dtype, quantization),
         *_notes(scenario, r, room),
         *_freed(budget, quantities["cuda_graph"]),
+        *_overlooked(budget),
     )
     ranks = tuple(Rank(f"stage {n}", _most(one)) for n, one in enumerate(stages)) if len(stages) > 1 else None
     capacity = room.capacity if room is not None else None
@@ -166,6 +167,14 @@ def _freed(budget: Budget, printed: Quantity) -> list[str]:
         return []
     kept = amount(budget.graphs.bytes)
     return [f"CUDA graphs hold {kept}; the log's figure is less what capture frees of the pool, and may be negative"]
+
+
+def _overlooked(budget: Budget) -> list[str]:
+    """Why the KV cache of an engine with a sleep mode is larger than its terms leave it."""
+    if budget.uncharged is None or not budget.uncharged.bytes:
+        return []
+    more = amount(budget.uncharged.bytes)
+    return [f"sleep mode leaves the KV cache {more} more: loading freed it, and this version takes it for torch's"]
 
 
 def _printed_peak(budget: Budget) -> Quantity:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+
+from vramwise.formats.quantization_config import HEAD_IN_FILES
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
 from vramwise.models.type_facts import has_fact
@@ -21,6 +24,7 @@ from vramwise.units import MIB
 # of long videos
 MROPE_VERSION, MROPE_FACTOR = (0, 7, 2), 4
 STREAMS_FOR_DRAFTS_ALONE = (0, 27)
+HEADS_IN_FILES_VERSION = (0, 29)  # model_loader/weight_tying.py, in 0.29.0 and not in 0.28.0
 LEAST_BATCHED_TOKENS = 2048  # the API server's default on most cards
 
 
@@ -40,6 +44,7 @@ def vllm_weights(
         *whole,
         *_layer_inputs(model, settings, storage),
         *_streams_for_drafts(model, settings, storage, version),
+        *_head_of_the_files(model, settings, storage, version),
         _buffers(version),
     )
     absent = left_out | heads_left_out(model, settings)
@@ -60,6 +65,28 @@ def _layer_inputs(model: Model, settings: ServeSettings, storage: Storage) -> tu
              formula="max_num_batched_tokens × layers × width × dtype",
              inputs={"tokens": tokens, "layers": model.num_layers},
              source="vLLM 0.19.0 to 0.33.0 models/gemma4_mm.py per_layer_embeddings"),
+    )  # fmt: skip
+
+
+def _head_of_the_files(model: Model, settings: ServeSettings, storage: Storage, version: Version) -> tuple[Node, ...]:
+    """An output layer that the files hold although the config ties it.
+
+    It is loaded, compared with the embedding and dropped where the two are alike, but only in models with one
+    embedding: those with embeddings of each layer keep it.
+    """
+    table = model.config.table("quantization_config")
+    heads = [p for p in model.all_parameters if p.part == "head" and p.tied_to is not None]
+    if table is None or not table.flag(HEAD_IN_FILES, False) or version < HEADS_IN_FILES_VERSION or not heads:
+        return ()
+    layout = engine_layout(settings)
+    one_embedding = not text_config(model).size("hidden_size_per_layer_input", default=0, least=0)
+    if one_embedding or layout.pipeline_parallel_size > 1:
+        return ()
+    size = storage.bytes_per_element * sum(prod(layout.cut.shape(head)) for head in heads)
+    return (
+        Node("output layer of the files", size, "derived", formula="vocabulary × hidden size × dtype",
+             source="vLLM 0.29.0 to 0.33.0 config/model.py maybe_untie_word_embeddings, model_loader/weight_tying.py "
+                    "_get_untied_lm_head"),
     )  # fmt: skip
 
 
