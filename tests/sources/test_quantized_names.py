@@ -27,6 +27,9 @@ from vramwise.sources import resolve
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "fp8"),
         ("nobody/NVIDIA-Nemotron-3-Nano-30B-A3B-AWQ", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "awq"),
         ("google/gemma-4-31B-it-qat-w4a16-ct", "google/gemma-4-31B-it", "compressed-tensors"),
+        ("cyankiwi/Qwen3.5-9B-AWQ-4bit", "Qwen/Qwen3.5-9B", "compressed-tensors"),
+        ("cyankiwi/Qwen3.6-27B-AWQ-INT4", "Qwen/Qwen3.6-27B", "compressed-tensors"),
+        ("cpatonn/Qwen3-30B-A3B-Thinking-2507-AWQ-4bit", "Qwen/Qwen3-30B-A3B-Thinking-2507", "awq"),
         ("ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g", "google/gemma-3-27b-it", "gptq"),
     ],
 )
@@ -37,6 +40,15 @@ def test_the_name_says_model_and_format(name: str, base: str, method: str) -> No
     assert {**found.config, "quantization_config": None} == {**resolve(base).config, "quantization_config": None}
     assert found.note is not None
     assert base in found.note
+
+
+def test_cyankiwi_stores_groups_of_32() -> None:
+    """7.55 GiB of Qwen3.5-9B-AWQ-4bit in vLLM, without its tower: 7.26 would be groups of 128."""
+    serve = {"engine": "vllm", "engine_version": "0.30.0", "limit_mm_per_prompt": {"image": 0, "video": 0}}
+    found = estimate(
+        {"model": "cyankiwi/Qwen3.5-9B-AWQ-4bit", "task": "serve", "gpu": "RTX 5060 Ti 16GB", "serve": serve}
+    )
+    assert found.quantities["weights"].expected / 2**30 == pytest.approx(7.55, abs=0.02)
 
 
 def test_a_dynamic_quant_says_that_some_layers_are_wider() -> None:

@@ -12,12 +12,13 @@ from vramwise.sources.picks import USUAL_QUANTIZATION
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
 _NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
-_GOOGLE_QAT = {
-    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"], HEAD_IN_FILES: True,
+_GROUPS_OF_32 = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
     "config_groups": {
         "all": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "symmetric": True, "group_size": 32}},
     },
 }  # fmt: skip
+_GOOGLE_QAT = {**_GROUPS_OF_32, HEAD_IN_FILES: True}
 """As Google's Gemma 4 is stored (vllm-project/recipes#514): groups of 32, and a head apart in the files (the 31B's
 lm_head.weight in jundot/omlx#1775; the E2B's and the 31B's files are larger by one) although the config ties it."""
 _NVFP4 = {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "ignore": ["lm_head"]}
@@ -61,12 +62,24 @@ _MLX = re.compile(
 where it learned the bits (-DWQ)."""
 
 
+_CYANKIWI = re.compile(r"(?P<base>cyankiwi/.+?)-AWQ-(?:4bit|INT4)", re.IGNORECASE)
+"""compressed-tensors in groups of 32, as users of its Qwen3.6-27B and Qwen3.8-27B read in their config.json; Qwen3.5-9B
+loads 7.55 GiB in vLLM, which is symmetric, and Qwen3.5-122B-A10B more than all its layers in 4 bits."""
+
+
 def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
     """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
     own = _MLX.fullmatch(name)
     if own is not None:
         bits = int(own["bits"])
         return own["a"] or own["b"], f"{bits}-bit MLX weights in groups of 64", {"group_size": 64, "bits": bits}
+    theirs = _CYANKIWI.fullmatch(name)
+    if theirs is not None:
+        words = (
+            "4-bit weights in groups of 32 (cyankiwi leaves some layers in 16 bit, which its config.json alone tells: "
+            "at least this much)"
+        )
+        return theirs["base"], words, dict(_GROUPS_OF_32)
     match = _NAME.fullmatch(name)
     if match is None:
         return None
