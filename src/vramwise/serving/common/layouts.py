@@ -79,6 +79,11 @@ def capability_of(gpu: Gpu | None) -> float | None:
         return None
 
 
+def gfx_of(gpu: Gpu | None) -> str:
+    """AMD's name of a card's architecture (`gfx942`); empty for other cards and none."""
+    return gpu.compute_capability if gpu is not None and gpu.vendor == "AMD" else ""
+
+
 def engine_weights(
     model: Model, settings: ServeSettings, storage: Storage, stage: int | None = None, *,
     beside: Iterable[Node] = (), left_out: Collection[str] = (),

@@ -152,7 +152,7 @@ def _budget(model: Model, r: Resolved, gpu: Gpu | None, stage: int) -> Budget:
 
 @lru_cache(maxsize=512)
 def _weights(model: Model, r: Resolved, stage: int) -> Node:
-    weights = vllm_weights(model, r.settings, r.storage, r.capability, stage)
+    weights = vllm_weights(model, r.settings, r.storage, r.capability, stage, r.gfx)
     extra = [node for node in (_lora(model, r, stage), draft_weights(model, r)) if node is not None]
     return Node.group("weights", (*weights.children, *extra)) if extra else weights
 

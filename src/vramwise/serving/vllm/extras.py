@@ -8,25 +8,18 @@ from math import prod
 
 from vramwise.models import Block, Model
 from vramwise.models.operations.attention import Attention
-from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Linear
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import Layout
-from vramwise.units import MIB, round_up
+from vramwise.serving.vllm.expert_padding import expert_padding
+from vramwise.units import MIB
 
-HOPPER = 9.0
-TRITON_MXFP4_VERSION = (0, 11)
-MARLIN_PADS_VERSION = (0, 10, 1)
-TRITON_HOPPER_VERSION = (0, 13)  # Triton's kernels on 9.0 to 10.x alone; before on everything from 9.0 on
-MARLIN_INTERMEDIATE, FLASHINFER_INTERMEDIATE, TRITON_INTERMEDIATE, PADDED_HIDDEN = 128, 256, 256, 256
 # platforms/cuda.py get_valid_backends imports every backend for latent attention, whichever is taken; not in 0.26.0
 FLASHINFER_MLA_VERSIONS, FLASHINFER_MLA_BYTES = ((0, 12), (0, 26)), 128 * MIB
-MXFP4_BITS = 4.25  # with one 8-bit scale for 32 values
 ABSORBED_VERSIONS = ((0, 7), (0, 8))  # 0.7 multiplies latent up-projections into query and output weights
 
-_MXFP4 = "vLLM quantization/mxfp4.py create_weights; logs of gpt-oss on H100, A100 (0.10.1), H100 (0.11.0) and GB10"
 _FLASHINFER_MLA = "vLLM 0.12.0 to 0.22.0 v1/attention/backends/mla/flashinfer_mla.py: made when the module is imported"
 _WHOLE = "vLLM 0.6.6 to 0.33.0 models/intern_vit.py _init_attn, internvl.py _init_mlp1, idefics3.py connector"
 _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
@@ -35,12 +28,18 @@ _STACKED = "vLLM 0.19.0 to 0.33.0 models/gemma4.py Gemma4Attention: QKVParallelL
 
 @lru_cache(maxsize=512)
 def extra_weights(
-    model: Model, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None, stage: int
+    model: Model,
+    storage: Storage,
+    layout: Layout,
+    version: tuple[int, ...],
+    capability: float | None,
+    stage: int,
+    gfx: str = "",
 ) -> tuple[Node, ...]:
-    """Nodes beside the tensors of the checkpoint on one rank of a stage."""
+    """Nodes beside the tensors of the checkpoint on one rank of a stage; `gfx` is the architecture of an AMD card."""
     start, stop = layout.stages.spans(model.num_layers)[stage]
     layers = list(model.layers())[start:stop]
-    padding = sum(_expert_padding(block, storage, layout, version, capability) for block in layers)
+    padding = expert_padding(layers, storage, layout, version, capability, gfx)
     latent = sum(_latent_copies(block, storage, layout, version) for block in layers)
     nodes = []
     stacked = sum(_unfilled_rows(block, storage, layout, model.config.model_type, version) for block in layers)
@@ -50,11 +49,8 @@ def extra_weights(
                           source=_STACKED))  # fmt: skip
     if _imports_flashinfer_mla(model, version):
         nodes.append(Node("FlashInfer work space", FLASHINFER_MLA_BYTES, "exact", source=_FLASHINFER_MLA))
-    if padding:
-        nodes.append(
-            Node("expert padding", padding, "derived", formula="rows and columns up to the kernel's multiples",
-                 source=_MXFP4)
-        )  # fmt: skip
+    if padding is not None:
+        nodes.append(padding)
     if latent:
         nodes.append(
             Node("latent projections", latent, "derived", formula="up-projections unpacked or multiplied in",
@@ -106,36 +102,6 @@ def towers_kept_whole(model: Model, storage: Storage, layout: Layout, version: t
 def _imports_flashinfer_mla(model: Model, version: tuple[int, ...]) -> bool:
     first, last = FLASHINFER_MLA_VERSIONS
     return first <= version < last and any(cache.kind == "latent" for cache in model.caches)
-
-
-def _expert_padding(
-    block: Block, storage: Storage, layout: Layout, version: tuple[int, ...], capability: float | None
-) -> int:
-    """MXFP4 experts: Marlin and FlashInfer (10.x) pad both sizes with their scales, Triton the inner size alone."""
-    rule = storage.quantization
-    if rule is None or rule.layout != "mxfp4" or capability is None or version < MARLIN_PADS_VERSION:
-        return 0
-    kernel = _mxfp4_kernel(version, capability)
-    added = 0
-    for op in block.operations(ExpertMlps):
-        hidden = op.inputs[0].width
-        inner = op.inner_width // layout.cut.expert_tensor_parallel_size
-        experts = -(-op.num_experts // layout.cut.expert_parallel_size)
-        if kernel == "triton":
-            added += 3 * experts * (round_up(inner, TRITON_INTERMEDIATE) - inner) * hidden * rule.bits // 8
-            continue
-        wide = round_up(inner, MARLIN_INTERMEDIATE if kernel == "marlin" else FLASHINFER_INTERMEDIATE)
-        added += round(3 * experts * (wide * round_up(hidden, PADDED_HIDDEN) - inner * hidden) * MXFP4_BITS / 8)
-    return added
-
-
-def _mxfp4_kernel(version: tuple[int, ...], capability: float) -> str:
-    """Which kernels run the experts (quantization/mxfp4.py get_mxfp4_backend of 0.11.2, 0.13.0 and 0.16.0)."""
-    if version < TRITON_MXFP4_VERSION or capability < HOPPER:
-        return "marlin"
-    if int(capability) == 10:
-        return "flashinfer"
-    return "marlin" if version >= TRITON_HOPPER_VERSION and capability >= 11 else "triton"
 
 
 def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tuple[int, ...]) -> int:

@@ -10,7 +10,7 @@ from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.advice import Again
-from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.layouts import capability_of, gfx_of
 from vramwise.serving.common.rules import Rules, ShareParts, WeightRules
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.vllm.dtypes import vllm_storage
@@ -33,7 +33,7 @@ def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[Quantity,
 
 
 def _weights(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None) -> Node:
-    return vllm_weights(model, settings, storage, capability_of(gpu))
+    return vllm_weights(model, settings, storage, capability_of(gpu), gfx=gfx_of(gpu))
 
 
 def _inside_the_budget(

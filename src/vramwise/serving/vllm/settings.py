@@ -10,7 +10,7 @@ from vramwise.models.lengths import model_length
 from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.layouts import capability_of, gfx_of
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
 from vramwise.serving.vllm.dtypes import vllm_storage
@@ -54,6 +54,7 @@ class Resolved(ResolvedServe):
     """Whether the second model runner runs the model."""
 
     on_rocm: bool = False
+    gfx: str = ""
 
     @property
     def in_flight_tokens(self) -> int:
@@ -126,7 +127,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
         multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS, on_v2_runner=second,
-        on_rocm=on_rocm,
+        on_rocm=on_rocm, gfx=gfx_of(gpu),
     )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ LEAST_BATCHED_TOKENS = 2048  # the API server's default on most cards
 
 
 def vllm_weights(
-    model: Model, settings: ServeSettings, storage: Storage, capability: float | None, stage: int | None = None
+    model: Model, settings: ServeSettings, storage: Storage, capability: float | None, stage: int | None = None,
+    gfx: str = "",
 ) -> Node:  # fmt: skip
     """Tensors of the checkpoint and of a GGUF file, of the heaviest stage where none is named; without the towers that
     nothing may come for, and the head where nothing is sampled."""
@@ -40,7 +41,7 @@ def vllm_weights(
     wide = has_fact("vllm", "fp32_rotary_tables", model.config.model_type, version)
     beside = (
         *rotary_tables(model, 4 if wide else storage.bytes_per_element, _positions_factor(model, version)),
-        *extra_weights(model, storage, layout, version, capability, chosen),
+        *extra_weights(model, storage, layout, version, capability, chosen, gfx),
         *whole,
         *_layer_inputs(model, settings, storage),
         *_streams_for_drafts(model, settings, storage, version),
