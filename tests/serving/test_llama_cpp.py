@@ -414,3 +414,14 @@ def test_latent_attention_with_sinks_is_laid_out_like_any_other() -> None:
     for engine in ("llama.cpp", "transformers"):
         found = estimate({"model": config, "task": "serve", "gpu": "l4", "serve": {"engine": engine}})
         assert found.quantities["weights"].expected > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "n_ctx", "printed"), [("google/gemma-4-E2B-it", 4096, 39.52), ("google/gemma-4-E4B-it", 32_768, 159.02)]
+)
+def test_embeddings_for_each_layer_are_read_on_the_host(model: str, n_ctx: int, printed: float) -> None:
+    """Logs of a DGX Spark, June 2026: both masks in f32, two inputs of the hidden size, and rows of layers x 256."""
+    serve = {"engine": "llama.cpp", "engine_version": "b9000", "gguf_quant": "Q4_K_M", "n_ctx": n_ctx, "n_ubatch": 512,
+             "n_parallel": 1, "swa_full": True, "flash_attn": True}  # fmt: skip
+    result = estimate({"model": model, "task": "serve", "gpu": "GB10", "serve": serve})
+    assert result.quantities["host_buffer"].expected / 2**20 == pytest.approx(printed, abs=0.02)

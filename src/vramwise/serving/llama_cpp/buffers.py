@@ -203,6 +203,7 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     cells, copies = u * (n + narrow) * plan.input_copies, _input_copies(model, plan, u) + plan.input_copies - 1
     rest = copies * 4 * u * s.hidden + (IK_INDEX_BYTES if plan.is_ik else INDEX_BYTES) * u
     rest += index_bytes(plan, s, u) * plan.input_copies * (2 if reads_windows(model) else 1)  # a cache of each kind
+    rest += 4 * u * _layer_row_width(model)
     half, whole = 2 * cells + rest, 4 * cells + rest
     stated = plan.build_is_stated
     newest = plan.build >= (IK_HALF_MASK_BUILD if plan.is_ik else HALF_MASK_BUILD)
@@ -211,9 +212,17 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     high = whole if newest and not stated else expected
     return Node(
         "host buffer", expected, "calibrated", low, max(high, expected),
-        formula="(2 or 4)·u·n of the mask (and of the windowed one) + copies · 4·u·E of the embeddings",
+        formula="(2 or 4)·u·n of the mask (and of the windowed one) + copies · 4·u·E of the embeddings "
+                "(once of those for each layer)",
         inputs=inputs, source=_SOURCE,
     )  # fmt: skip
+
+
+def _layer_row_width(model: Model) -> int:
+    """Of a token's embeddings for each layer (Gemma 3n, Gemma 4's E models), whose table is read where it lies: on the
+    host, as an input (llama-arch.cpp LLM_TENSOR_PER_LAYER_TOKEN_EMBD)."""
+    tables = (p.shape[1] for p in model.all_parameters if p.module.endswith("embed_tokens_per_layer"))
+    return next(tables, 0)
 
 
 def _input_copies(model: Model, plan: Plan, u: int) -> int:
