@@ -455,3 +455,18 @@ def test_a_dtype_that_only_the_catalog_leaves_out_is_not_said_of_the_config() ->
     notes = estimate("meta-llama/Llama-3.3-70B-Instruct", task="serve", engine="vllm").notes
     assert "nothing here states the dtype of its files: bf16 is assumed, say dtype to change it" in notes
     assert not any("the config states no dtype" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "ranks", "version", "printed"),
+    [("w7900", 2, "0.7.2", (0.39, 0.42)), ("mi100", 1, "0.8.5", (0.46,)), ("mi100", 2, "0.8.5", (0.59, 0.72, 0.73))],
+)
+def test_amd_cards_hold_more_outside_torch(
+    gpu: str, ranks: int, version: str, printed: tuple[float, ...]
+) -> None:  # the older two were a Radeon Pro VII and two MI50, which the catalog lacks
+    serve = {"engine": "vllm", "engine_version": version, "tensor_parallel_size": ranks, "dtype": "fp16"}
+    result = estimate({"model": "Qwen/Qwen3-0.6B" if version > "0.8" else "Qwen/Qwen2.5-0.5B-Instruct",
+                       "task": "serve", "gpu": gpu, "num_gpus": ranks, "serve": serve})  # fmt: skip
+    found = result.phases[-1].components.find("non-torch")
+    assert found is not None
+    assert all(found.low <= one * 2**30 <= found.high for one in printed)

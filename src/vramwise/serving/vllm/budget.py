@@ -186,7 +186,7 @@ def _lora(model: Model, r: Resolved, stage: int) -> Node | None:
 
 def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     """What lies outside torch's pool: little, however many cards there are, but for those that NVLink's switches and
-    multicast join (from compute capability 9.0 on), and, up to 0.8, for all with NVLink."""
+    multicast join (from compute capability 9.0 on), up to 0.8 for all with NVLink, and for AMD's."""
     ranks = joined_ranks(model, r)
     if ranks > 1 and gpu is not None and gpu.is_linked and r.version >= FUSED_VERSION and has_multicast(r):
         return joined_by_multicast(model, r, gpu)
@@ -204,6 +204,8 @@ def _non_torch(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
             name = "non_torch_unlinked"
         elif newer and r.version < NCCL_COUNTED[1]:
             name = f"non_torch_linked_tp{measured}"
+    if r.on_rocm:
+        name = "non_torch_rocm"
     shipped = constant("vllm", name, r.version)
     here = learned_bytes(
         "non_torch", shipped, gpu, "vllm", r.settings.engine_version, ranks * r.settings.pipeline_parallel_size
