@@ -27,6 +27,7 @@ from vramwise.sources import resolve
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "fp8"),
         ("nobody/NVIDIA-Nemotron-3-Nano-30B-A3B-AWQ", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "awq"),
         ("google/gemma-4-31B-it-qat-w4a16-ct", "google/gemma-4-31B-it", "compressed-tensors"),
+        ("Qwen/Qwen3.5-35B-A3B-GPTQ-Int4", "Qwen/Qwen3.5-35B-A3B", "gptq"),
         ("cyankiwi/Qwen3.5-9B-AWQ-4bit", "Qwen/Qwen3.5-9B", "compressed-tensors"),
         ("cyankiwi/Qwen3.6-27B-AWQ-INT4", "Qwen/Qwen3.6-27B", "compressed-tensors"),
         ("cpatonn/Qwen3-30B-A3B-Thinking-2507-AWQ-4bit", "Qwen/Qwen3-30B-A3B-Thinking-2507", "awq"),
@@ -40,6 +41,16 @@ def test_the_name_says_model_and_format(name: str, base: str, method: str) -> No
     assert {**found.config, "quantization_config": None} == {**resolve(base).config, "quantization_config": None}
     assert found.note is not None
     assert base in found.note
+
+
+@pytest.mark.parametrize(("size", "gib"), [("27B", 27.51), ("35B-A3B", 21.05)])
+def test_qwens_own_4_bits_leave_attention_as_it_is(size: str, gib: float) -> None:
+    """What vLLM loads of them; all layers in 4 bits would be 19.3 GiB of the larger."""
+    model = f"Qwen/Qwen3.5-{size}-GPTQ-Int4"
+    found = estimate(
+        {"model": model, "task": "serve", "gpu": "h200", "serve": {"engine": "vllm", "engine_version": "0.18.0"}}
+    )
+    assert found.quantities["weights"].expected / 2**30 == pytest.approx(gib, rel=0.01)
 
 
 def test_cyankiwi_stores_groups_of_32() -> None:

@@ -67,12 +67,25 @@ _CYANKIWI = re.compile(r"(?P<base>cyankiwi/.+?)-AWQ-(?:4bit|INT4)", re.IGNORECAS
 loads 7.55 GiB in vLLM, which is symmetric, and Qwen3.5-122B-A10B more than all its layers in 4 bits."""
 
 
+_QWEN_GPTQ = re.compile(r"(?P<base>Qwen/Qwen3\.5-.+?)-GPTQ-Int4", re.IGNORECASE)
+_QWEN_EXPERTS_ALONE = {
+    "quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False,
+    "dynamic": {name: {} for name in ("lm_head", "-:.*attn.*", "-:.*shared_expert.*", "-:.*mtp.*", "-:.*visual.*")},
+}  # fmt: skip
+"""Qwen's own of Qwen3.5, as its config.json has it (onnxruntime/mobius#18: "Official Qwen3.5-27B-GPTQ-Int4 excludes
+attention"): the 35B loads 21.05 GiB in vLLM, the 27B 27.51."""
+
+
 def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
     """The name without its ending, the format in words and as a `quantization_config`; None for any other name."""
     own = _MLX.fullmatch(name)
     if own is not None:
         bits = int(own["bits"])
         return own["a"] or own["b"], f"{bits}-bit MLX weights in groups of 64", {"group_size": 64, "bits": bits}
+    official = _QWEN_GPTQ.fullmatch(name)
+    if official is not None:
+        words = "4-bit GPTQ weights in groups of 128, all but attention, shared experts and towers"
+        return official["base"], words, dict(_QWEN_EXPERTS_ALONE)
     theirs = _CYANKIWI.fullmatch(name)
     if theirs is not None:
         words = (
