@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import lru_cache
 from typing import Literal
 
 from vramwise.errors import SourceError
@@ -29,6 +30,12 @@ from vramwise.models.operations.simple import (
 from vramwise.records import record
 
 
+@lru_cache(maxsize=4096)
+def _value(id: int, width: int) -> Value:
+    """Equal values of many layers are one: a description that is kept between runs holds it once."""
+    return Value(id, width)
+
+
 @record(frozen=False, slots=False)
 class BlockBuilder:
     """Writes one block; every method appends an operation and returns its value or values."""
@@ -50,7 +57,7 @@ class BlockBuilder:
 
     def value(self, width: int) -> Value:
         self._count += 1
-        return Value(self._count, width)
+        return _value(self._count, width)
 
     def input(self, stream: str, width: int) -> Value:
         """The block's view of a stream that comes from the block before."""

@@ -22,18 +22,19 @@ from vramwise.processes import begin_process, end_processes
 
 Answer = TypeVar("Answer")
 Model = TypeVar("Model")
-A = TypeVar("A", covariant=True)
+Answer_co = TypeVar("Answer_co", covariant=True)
 MOST_PROCESSES = 2
 WORTH_PROCESSES = 24
 """Models from which on a second process gains more than its start costs."""
-MODELS_AHEAD = 4
+MODELS_AHEAD = MOST_PROCESSES
+"""Models begun behind the one that is waited for, one for each process: of more, more are begun for nothing."""
 
 
-class Later(Protocol[A]):
+class Later(Protocol[Answer_co]):
     """An answer that somebody works out."""
 
     def done(self) -> bool: ...
-    def result(self) -> A: ...
+    def result(self) -> Answer_co: ...
 
 
 class Now(Generic[Answer]):

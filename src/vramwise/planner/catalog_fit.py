@@ -79,7 +79,7 @@ def rows_of(
         model = described_model(model_id)[1]
     except VramwiseError:
         return ()
-    question = Question(model_id, model, machine, estimate)
+    question = Question(model_id, model, machine, estimate, known_bounds(model_id))
     ways = []
     if "serve" in tasks:
         ways.append(best_serving(question, wanted))

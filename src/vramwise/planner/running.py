@@ -7,21 +7,27 @@ files are smaller and which leaves on the host what the card has no room for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
+from math import ceil
 
+from vramwise.errors import VramwiseError
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
-from vramwise.planner.bounds import FILE_TYPES, Bounds
+from vramwise.planner.bounds import EIGHT_BIT, FILE_TYPES, WIDE, Bounds
 from vramwise.planner.machine import Machine
 from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
+from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.constants import constant
 from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.common.gguf.tensors import LOOKED_UP
+from vramwise.serving.common.idle_experts import without_idle_experts
 from vramwise.serving.common.storage import storage_of
-from vramwise.serving.common.weights import Layout, stage_weights
 from vramwise.serving.llama_cpp.fitting import LEAST_CONTEXT as SHORTEST_OF_A_FILE
+from vramwise.serving.packages import rules_of
+from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of, release
 
 USEFUL_CONTEXT = 8192
 LEAST_CONTEXT = 1024
@@ -38,19 +44,18 @@ Wanted = Callable[[str], bool]
 
 @record
 class Precision:
-    """Bits of a weight, with what each engine calls it, and the least bytes of a parameter."""
+    """Bits of a weight, with what each engine calls it; `pooled`: the quantization that vLLM is asked for."""
 
     title: str
-    pooled: Mapping[str, object]
+    pooled: str | None
     file_type: str
-    bytes_per_parameter: float
 
 
 FOUR_BIT = "4 bit"
 PRECISIONS = (
-    Precision("16 bit", {}, "BF16", 2.0),
-    Precision("8 bit", {"quantization": "fp8"}, "Q8_0", 1.0),
-    Precision(FOUR_BIT, {"quantization": "awq"}, "Q4_K_M", 0.5),
+    Precision(WIDE, None, "BF16"),
+    Precision("8 bit", EIGHT_BIT, "Q8_0"),
+    Precision(FOUR_BIT, "awq", "Q4_K_M"),
 )
 COMMON_FILE_TYPE = "Q4_K_M"
 LAYERS_SPARED, EXPERTS_SPARED = 2, 4
@@ -74,7 +79,7 @@ def precisions_of(model: Model) -> tuple[Precision, ...]:
     format = published_format(model)
     if not format:
         return PRECISIONS
-    return (Precision(PUBLISHED, {}, COMMON_FILE_TYPE, 0.5), PRECISIONS[-1])
+    return (Precision(PUBLISHED, None, COMMON_FILE_TYPE), PRECISIONS[-1])
 
 
 def best_run(question: Question, precision: Precision) -> Way:
@@ -113,17 +118,22 @@ def may_be_whole(model: Bounds, machine: Machine, wanted: Wanted) -> bool:
     """Whether weights in a precision that is wanted may lie on the cards whole, by bytes that there are in any case:
     the weights, and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
     if not model.makes_text:
-        return wanted(PRECISIONS[0].title)
-    room, format = machine.room_bytes, model.published_format
-    if machine.runs_cuda_code:
-        plain = () if format else PRECISIONS[:2]
-        if any(wanted(_called_in_the_pool(format, one)) and _least_bytes(model, one) <= room for one in plain):
-            return True
-        if format and wanted(format) and model.published_bytes <= room:
-            return True
-    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected) + model.least_cache_bytes
-    types = _file_types(machine, format)
+        return wanted(WIDE)
+    if any(map(wanted, _pooled(model, machine))):
+        return True
+    room = machine.room_bytes - model.least_cache_bytes
+    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected)
+    types = _file_types(machine, model.published_format)
     return any(model.file_bytes[name] <= room for name in types if name in model.file_bytes and wanted(name))
+
+
+def _pooled(model: Bounds, machine: Machine) -> list[str]:
+    """Precisions in which vLLM's share of the cards may hold the weights."""
+    if not machine.runs_cuda_code:
+        return []
+    share = ceil(machine.total_bytes * profile_of(release(DEFAULT_VERSION), True).utilization)
+    room = min(machine.room_bytes, share * machine.num_gpus)
+    return [name for name, size in model.pooled_bytes.items() if size <= room]
 
 
 def _file_types(machine: Machine, published: str) -> tuple[str, ...]:
@@ -143,28 +153,32 @@ def bounds_of(model: Model) -> Bounds:
         num_parameters=model.num_parameters,
         makes_text=makes,
         published_format=published_format(model),
-        published_bytes=_published_bytes(model) if published_format(model) else 0,
+        pooled_bytes=_pooled_bytes(model) if makes else {},
         least_cache_bytes=_least_cache_bytes(model) if makes else 0,
         file_bytes={name: bytes_on_the_card(model, name) for name in FILE_TYPES} if makes else {},
     )
 
 
-def _least_bytes(model: Bounds | Model, precision: Precision) -> float:
-    return precision.bytes_per_parameter * model.num_parameters
-
-
 def _in_the_pool(model: Model, precision: Precision) -> str:
     """What a precision is called in vLLM."""
-    return _called_in_the_pool(published_format(model), precision)
+    return precision.pooled or published_format(model) or WIDE
 
 
-def _called_in_the_pool(published: str, precision: Precision) -> str:
-    return str(precision.pooled.get("quantization") or published or PRECISIONS[0].title)
+def _pooled_bytes(model: Model) -> dict[str, int]:
+    held, rules = without_idle_experts(model), rules_of(POOLED).weights
+    assert rules is not None
+    found: dict[str, int] = {}
+    for precision in _of_the_pool(model):
+        settings = ServeSettings(engine=POOLED, quantization=precision.pooled)
+        with suppress(VramwiseError):
+            storage = rules.storage(held, settings, None)
+            found[_in_the_pool(model, precision)] = rules.weights(held, settings, storage, None).bytes
+    return found
 
 
-def _published_bytes(model: Model) -> int:
-    """The weights as they were published, on one card."""
-    return sum(stage.total for stage in stage_weights(model, storage_of(model, "auto", None, None), Layout()))
+def _of_the_pool(model: Model) -> tuple[Precision, ...]:
+    """The precisions in which vLLM runs a model, the widest first: 4 bits are llama.cpp's."""
+    return tuple(one for one in precisions_of(model) if one.title != FOUR_BIT)
 
 
 def _least_cache_bytes(model: Model) -> int:
@@ -185,14 +199,12 @@ def best_serving(question: Question, wanted: Wanted | None = None) -> Way | None
     """
     model, machine = question.model, question.machine
     if not makes_text(model):
-        return loaded(question, PRECISIONS[0]) if wanted is None or wanted(PRECISIONS[0].title) else None
+        return loaded(question, PRECISIONS[0]) if wanted is None or wanted(WIDE) else None
     pooled: Way | None = None
     keeps_one = wanted is None
     types = _file_types(machine, published_format(model))
-    in_the_pool = [
-        one for one in (precisions_of(model)[:2] if machine.runs_cuda_code else ())
-        if one.title != FOUR_BIT and _least_bytes(model, one) <= machine.room_bytes
-    ]  # fmt: skip
+    held = _pooled(question.bounds or bounds_of(model), machine)
+    in_the_pool = [one for one in _of_the_pool(model) if _in_the_pool(model, one) in held]
     for place, precision in enumerate(in_the_pool):
         further = (*(_in_the_pool(model, one) for one in in_the_pool[place:]), *types)
         if wanted is not None and not keeps_one and not any(map(wanted, further)):
@@ -217,7 +229,8 @@ def longest_in_the_pool(question: Question, precision: Precision) -> Way:
     name = _in_the_pool(question.model, precision)
     first: Way | None = None
     for parallel in _splits(question.machine.num_gpus, question.machine.keys):
-        settings = {"engine": POOLED, **precision.pooled, **parallel}
+        asked = {} if precision.pooled is None else {"quantization": precision.pooled}
+        settings = {"engine": POOLED, **asked, **parallel}
         first = tried(question, Way("serve", POOLED, name, settings, question.machine))
         if first.result is not None:
             break

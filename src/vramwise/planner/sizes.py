@@ -14,7 +14,7 @@ from zlib import crc32
 
 from vramwise.errors import VramwiseError
 from vramwise.models.lengths import model_length
-from vramwise.planner.bounds import FILE_TYPES, Bounds
+from vramwise.planner.bounds import EIGHT_BIT, FILE_TYPES, WIDE, Bounds
 from vramwise.records import record
 from vramwise.sources.catalog import lines
 from vramwise.tables import Row, table
@@ -74,7 +74,11 @@ def known_bounds(model_id: str) -> Bounds | None:
             num_parameters=row.whole("num_parameters"),
             makes_text=bool(row["makes_text"]),
             published_format=row["published_format"],
-            published_bytes=row.whole("published_bytes"),
+            pooled_bytes={
+                name: row.whole(column)
+                for name, column in ((row["published_format"] or WIDE, "pooled_bytes"), (EIGHT_BIT, "fp8_bytes"))
+                if row[column]
+            },
             least_cache_bytes=row.whole("least_cache_bytes"),
             file_bytes={name: row.whole(name) for name in FILE_TYPES} if row["makes_text"] else {},
         )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from vramwise.errors import VramwiseError
 from vramwise.models import Model
+from vramwise.planner.bounds import Bounds
 from vramwise.planner.machine import Machine
 from vramwise.records import record
 from vramwise.result import Result, VerdictWord
@@ -22,12 +23,14 @@ class Estimate(Protocol):
 
 @record
 class Question:
-    """A model on a machine, and who answers. `name`: the model as a scenario names it."""
+    """A model on a machine, and who answers. `name`: the model as a scenario names it; `bounds`: where it is known what
+    it takes on any machine."""
 
     name: str | Mapping[str, object]
     model: Model
     machine: Machine
     estimate: Estimate
+    bounds: Bounds | None = None
 
 
 @record
