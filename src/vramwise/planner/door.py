@@ -22,8 +22,8 @@ from vramwise.planner.running import (
     USEFUL_CONTEXT,
     best_run,
     best_whole_file,
-    may_be_a_whole_file,
     precisions_of,
+    whole_files,
 )  # fmt: skip
 from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fewest_cards, fitting_step, one_step
 from vramwise.planner.ways import Estimate, Question, Way
@@ -150,7 +150,7 @@ def of_its_family(scenario: Scenario, task: str) -> Row | None:
 def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:
     """The largest smaller model of the family that runs whole on the machine, and the largest that is fine-tuned."""
     for name, bounds in smaller_ones(question):
-        may_run = run and may_be_a_whole_file(bounds, question.machine)
+        may_run = run and bool(whole_files(bounds, question.machine))
         methods = [one for one in (LORA, QLORA) if tune and one.may_fit(bounds.num_parameters, question.machine)]
         if not may_run and not methods:
             continue
@@ -158,7 +158,7 @@ def _instead(question: Question, *, run: bool, tune: bool) -> Iterator[Row]:
             model = described_model(name)[1]
         except VramwiseError:
             continue
-        other = replace(question, name=name, model=model)
+        other = replace(question, name=name, model=model, bounds=bounds)
         if may_run:
             way = best_whole_file(other)
             if way is not None and way.is_sure:

@@ -115,16 +115,10 @@ def _until_useful(question: Question, precision: Precision) -> Iterator[Way]:
 
 
 def may_be_whole(model: Bounds, machine: Machine, wanted: Wanted) -> bool:
-    """Whether weights in a precision that is wanted may lie on the cards whole, by bytes that there are in any case:
-    the weights, and of a file what llama.cpp leaves free and the cache of the shortest context that it takes."""
+    """Whether weights in a precision that is wanted may lie on the cards whole."""
     if not model.makes_text:
         return wanted(WIDE)
-    if any(map(wanted, _pooled(model, machine))):
-        return True
-    room = machine.room_bytes - model.least_cache_bytes
-    room -= machine.num_gpus * round(constant("llama.cpp", "fit_margin", (0,)).expected)
-    types = _file_types(machine, model.published_format)
-    return any(model.file_bytes[name] <= room for name in types if name in model.file_bytes and wanted(name))
+    return any(map(wanted, _pooled(model, machine))) or any(map(wanted, whole_files(model, machine)))
 
 
 def _pooled(model: Bounds, machine: Machine) -> list[str]:
@@ -136,16 +130,16 @@ def _pooled(model: Bounds, machine: Machine) -> list[str]:
     return [name for name, size in model.pooled_bytes.items() if size <= room]
 
 
-def _file_types(machine: Machine, published: str) -> tuple[str, ...]:
-    """File types that are tried, the widest first: 16 bits where no other engine holds them, and there are such."""
-    return FILE_TYPES if not (machine.runs_cuda_code or published) else FILE_TYPES[1:]
+def whole_files(model: Bounds, machine: Machine) -> list[str]:
+    """Types of files that the cards may hold whole, the widest first, beside what llama.cpp leaves free and the cache
+    of the shortest context that it takes; 16 bits where no other engine holds them, and there are such."""
+    margin = round(constant("llama.cpp", "fit_margin", (0,)).expected)
+    room = machine.room_bytes - machine.num_gpus * margin - model.least_cache_bytes
+    types = FILE_TYPES[1:] if machine.runs_cuda_code or model.published_format else FILE_TYPES
+    return [name for name in types if name in model.file_bytes and model.file_bytes[name] <= room]
 
 
-def may_be_a_whole_file(model: Bounds, machine: Machine) -> bool:
-    """Whether there is any of the usual files that the cards may hold whole: else `best_whole_file` finds none."""
-    return model.makes_text and any(size <= machine.room_bytes for size in model.file_bytes.values())
-
-
+@lru_cache(maxsize=512)
 def bounds_of(model: Model) -> Bounds:
     """What is known of a model's bytes on any machine."""
     makes = makes_text(model)
@@ -191,6 +185,10 @@ def _least_cache_bytes(model: Model) -> int:
     return values * _F16_BYTES * min(SHORTEST_OF_A_FILE, model_length(model))
 
 
+def _bounds(question: Question) -> Bounds:
+    return question.bounds or bounds_of(question.model)
+
+
 def best_serving(question: Question, wanted: Wanted | None = None) -> Way | None:
     """The widest weights with a useful context: vLLM's, then a file's of the best type; else what fits at all.
 
@@ -202,8 +200,8 @@ def best_serving(question: Question, wanted: Wanted | None = None) -> Way | None
         return loaded(question, PRECISIONS[0]) if wanted is None or wanted(WIDE) else None
     pooled: Way | None = None
     keeps_one = wanted is None
-    types = _file_types(machine, published_format(model))
-    held = _pooled(question.bounds or bounds_of(model), machine)
+    types = whole_files(_bounds(question), machine)
+    held = _pooled(_bounds(question), machine)
     in_the_pool = [one for one in _of_the_pool(model) if _in_the_pool(model, one) in held]
     for place, precision in enumerate(in_the_pool):
         further = (*(_in_the_pool(model, one) for one in in_the_pool[place:]), *types)
@@ -285,9 +283,8 @@ def best_file(question: Question, wanted: Wanted | None = None) -> Way | None:
     found = best_whole_file(question, wanted)
     if found is not None or wanted is not None:
         return found
-    room = question.machine.room_bytes
-    has_experts = question.model.has(ExpertMlps)
-    if bytes_on_the_card(question.model, COMMON_FILE_TYPE) > room * (EXPERTS_SPARED if has_experts else LAYERS_SPARED):
+    spared = EXPERTS_SPARED if question.model.has(ExpertMlps) else LAYERS_SPARED
+    if _bounds(question).file_bytes[COMMON_FILE_TYPE] > question.machine.room_bytes * spared:
         return None
     partly = longest_of_a_file(question, COMMON_FILE_TYPE)
     return partly if runs_usably(question, partly) else None
@@ -299,12 +296,10 @@ def best_whole_file(question: Question, wanted: Wanted | None = None) -> Way | N
     `wanted`: as in `best_serving`.
     """
     fitting: list[Way] = []
-    types = _file_types(question.machine, published_format(question.model))
+    types = whole_files(_bounds(question), question.machine)
     for place, name in enumerate(types):
         if wanted is not None and not any(map(wanted, (*(way.precision for way in fitting), *types[place:]))):
             return None
-        if bytes_on_the_card(question.model, name) > question.machine.room_bytes:
-            continue
         way = longest_of_a_file(question, name)
         if not way.fits or not is_whole(question, way):
             continue
