@@ -16,7 +16,7 @@ from vramwise.utilization.deepspeed_profiler import read_flops_profile
 from vramwise.utilization.profiler import stream
 from vramwise.utilization.profiler.analysis import analyse
 from vramwise.utilization.profiler.collect import read_trace
-from vramwise.utilization.profiler.files import TraceFile
+from vramwise.utilization.profiler.trace import TraceFile
 
 ODD = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.lists(st.integers(), max_size=2)

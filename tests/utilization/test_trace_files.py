@@ -12,7 +12,7 @@ from made_traces import GEMM, document, on_gpu, packed, text, two_steps
 
 from vramwise.cli.main import main
 from vramwise.errors import SourceError
-from vramwise.utilization.profiler import collect, files, stream
+from vramwise.utilization.profiler import collect, stream, trace
 from vramwise.utilization.profiler.collect import read_trace
 from vramwise.utilization.profiler.files import trace_files
 
@@ -37,7 +37,7 @@ def test_batches_of_any_size_hold_the_same_events(tmp_path, monkeypatch, indent)
     path.write_text(json.dumps(document(events, note='"traceEvents": [', late=1), indent=indent, ensure_ascii=False))
     whole = read(path)
     monkeypatch.setattr(stream, "BATCH_BYTES", 700)
-    monkeypatch.setattr(files, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(trace, "CHUNK_BYTES", 300)
     small = read(path)
     assert small.events_read == whole.events_read == 400
     assert small.gpu.start.tolist() == whole.gpu.start.tolist() == [1000 * i for i in range(400)]
@@ -51,7 +51,7 @@ def test_keys_behind_the_events_are_read(tmp_path, monkeypatch):
     path.write_bytes(text(value))
     assert read(path).rank == 3
     monkeypatch.setattr(stream, "BATCH_BYTES", 64)
-    monkeypatch.setattr(files, "CHUNK_BYTES", 16)
+    monkeypatch.setattr(trace, "CHUNK_BYTES", 16)
     assert read(path).header["list"] == [{"a": 1}, {"b": 2}]
 
 
@@ -125,7 +125,7 @@ def test_missing_file_and_empty_folder(tmp_path):
 
 @pytest.mark.parametrize("kind", ["gz", "zip"])
 def test_bombs_are_left_early(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(files, "FREE_BYTES", 2_000_000)
+    monkeypatch.setattr(trace, "FREE_BYTES", 2_000_000)
     path = tmp_path / f"a.{kind}"
     content = b'{"a": "' + b" " * 30_000_000
     if kind == "gz":
@@ -140,7 +140,7 @@ def test_an_endless_event_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "LARGEST_PIECE", 100_000)
     monkeypatch.setattr(stream, "LARGEST_HEADER", 100_000)
     monkeypatch.setattr(stream, "BATCH_BYTES", 20_000)
-    monkeypatch.setattr(files, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(trace, "CHUNK_BYTES", 10_000)
     path = tmp_path / "a.json"
     path.write_bytes(b'{"traceEvents": [{"name": "' + b"x" * 500_000)
     assert "an event of more than" in refusal(path)
@@ -151,7 +151,7 @@ def test_an_endless_event_is_refused(tmp_path, monkeypatch):
 def test_too_many_events_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(collect, "MOST_KEPT", 5)
     monkeypatch.setattr(stream, "BATCH_BYTES", 700)
-    monkeypatch.setattr(files, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(trace, "CHUNK_BYTES", 300)
     path = tmp_path / "a.json"
     path.write_bytes(text(document([on_gpu(GEMM, i, 1, i) for i in range(50)])))
     assert "profile fewer steps" in refusal(path)

@@ -11,6 +11,6 @@ def hypotenuse(*sides: Any) -> Any:
     try:
         return math.hypot(*sides)
     except TypeError:
-        from vramwise.points.real import Real
+        from vramwise.points.expression import Real
 
         return Real(math.hypot, *sides)

@@ -20,7 +20,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     """Memory of the weights alone, as the engine of `scenario.serve` holds them."""
     from vramwise.serving.load import estimate_load as estimate
 
-    return estimate(scenario, model, source, gpu)
+    return estimate(scenario, model, source, gpu, estimate_serving)
 
 
 def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:

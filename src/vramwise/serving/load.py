@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from vramwise.engines import PLAIN
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import capacity_of
 from vramwise.models import Model
 from vramwise.result import Node, Phase, Quantity, Result
 from vramwise.scenario import Scenario
-from vramwise.serving import estimate_serving
 from vramwise.serving.common.answer import amount, assemble, context_node, interval, resolved
 from vramwise.serving.common.idle_experts import without_idle_experts
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.packages import rules_of
 from vramwise.verdict import verdict_of
 
+WholeAnswer = Callable[[Scenario, Model, str, Gpu | None], Result]
+"""The answer to `serve`, where only that tells the weights."""
 
-def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
+
+def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, whole: WholeAnswer) -> Result:
     """Weights as the engine of `serve` holds them (plain transformers when none is named), and the process around.
 
     `weights` is what `torch.cuda.memory_allocated` shows after loading; `total_needed` and `nvidia_smi` add the
@@ -28,7 +32,7 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
     rules = rules_of(held_by.engine)
     model = without_idle_experts(model) if named and held_by.engine != PLAIN else model
     if rules.weights is None:
-        return estimate_serving(scenario, model, source, gpu)
+        return whole(scenario, model, source, gpu)
     # what an engine refuses it refuses before or while it loads
     warnings = rules.check(scenario, model, gpu) if named else ()
     storage = rules.weights.storage(model, held_by, gpu)

@@ -23,7 +23,6 @@ from vramwise.utilization.profiler.batches import (
     wholes,
 )
 from vramwise.utilization.profiler.columns import for_one_trace
-from vramwise.utilization.profiler.files import TraceFile
 from vramwise.utilization.profiler.growing import Growing, Names
 from vramwise.utilization.profiler.memory_timeline import MemoryFold, TakesMemory
 from vramwise.utilization.profiler.recording import (
@@ -43,6 +42,7 @@ from vramwise.utilization.profiler.recording import (
 )
 from vramwise.utilization.profiler.stream import EventStream, stream_of
 from vramwise.utilization.profiler.times import nanoseconds
+from vramwise.utilization.profiler.trace import TraceFile
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Arguments, Event

@@ -6,8 +6,8 @@ from array import array
 from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler.collect import read_trace
-from vramwise.utilization.profiler.files import TraceFile
 from vramwise.utilization.profiler.recording import Recording
+from vramwise.utilization.profiler.trace import TraceFile
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.memory_timeline import Bytes

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped
 from vramwise.units import MIB
-from vramwise.utilization.profiler.files import (
+from vramwise.utilization.profiler.trace import (
     GZIP_MAGIC,
     MOST_ENTRIES,
     START_BYTES,

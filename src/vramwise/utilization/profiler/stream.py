@@ -25,8 +25,8 @@ from vramwise.utilization.profiler.sieve import Sieve
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Decoder, Event
-    from vramwise.utilization.profiler.files import TraceFile
     from vramwise.utilization.profiler.readers.rows import RowStream
+    from vramwise.utilization.profiler.trace import TraceFile
 
 BATCH_BYTES = 64 * KIB
 """Small enough to stay in a processor's cache: eight times as much takes a third longer."""

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from vramwise.errors import SourceError, clipped
-from vramwise.utilization.profiler.files import TraceFile
-from vramwise.utilization.profiler.readers import chakra, nsys, rocpd, rocprof_csv, rocprof_json, xplane
+from vramwise.utilization.profiler.readers import chakra, nsys, rocpd, rocprof_csv, xplane
 from vramwise.utilization.profiler.readers.database import SQLITE_MAGIC, Database
 from vramwise.utilization.profiler.readers.rows import Row, RowStream
+from vramwise.utilization.profiler.trace import TraceFile, no_text
 
 KNOWN = "expected an export of Nsight Systems (nsys export --type sqlite) or a rocpd database"
 MOST_GPUS = 4096
@@ -23,24 +23,16 @@ def other_traces(path: Path, start: bytes) -> list[TraceFile] | None:
         return _in_database(path)
     size = path.stat().st_size
     if rocprof_csv.is_rocprof_csv(start):
-        return [TraceFile(str(path), size, _no_text, _of_file(path, rocprof_csv.rows))]
+        return [TraceFile(str(path), size, no_text, _of_file(path, rocprof_csv.rows))]
     if chakra.is_chakra(start):
-        return [TraceFile(str(path), size, _no_text, lambda partial: chakra.stream(path, partial=partial))]
+        return [TraceFile(str(path), size, no_text, lambda partial: chakra.stream(path, partial=partial))]
     if not xplane.is_xspace(path):
         return None
     planes = xplane.device_planes(path)
     return [
-        TraceFile(_said(path, plane, len(planes)), size, _no_text, _of_plane(path, plane, len(planes)))
+        TraceFile(_said(path, plane, len(planes)), size, no_text, _of_plane(path, plane, len(planes)))
         for plane in planes
     ]
-
-
-def rocprof_trace(name: str, size: int, chunks: Callable[[], Iterator[bytes]]) -> TraceFile:
-    """A trace of rocprofv3's JSON."""
-    read = rocprof_json.rows
-    return TraceFile(
-        name, size, _no_text, lambda partial: RowStream(name, lambda stream: read(chunks(), stream), partial=partial)
-    )
 
 
 def _of_file(path: Path, rows: Callable[[Path, RowStream], Iterator[Row]]) -> Callable[[bool], RowStream]:
@@ -65,7 +57,7 @@ def _in_database(path: Path) -> list[TraceFile]:
         raise SourceError(f"{database.name}: more than {MOST_GPUS:,} GPUs and processes")
     size = path.stat().st_size
     return [
-        TraceFile(_said(path, gpu.shown, len(gpus)), size, _no_text, _of_gpu(path, module, gpu, len(gpus)))
+        TraceFile(_said(path, gpu.shown, len(gpus)), size, no_text, _of_gpu(path, module, gpu, len(gpus)))
         for gpu in gpus
     ]
 
@@ -85,7 +77,3 @@ def _of_gpu(path: Path, module: Any, gpu: Any, gpus: int) -> Callable[[bool], Ro
 
 def _said(path: Path, which: str, number: int) -> str:
     return str(path) if number == 1 else f"{path}:{clipped(which, 80)}"
-
-
-def _no_text() -> Iterator[bytes]:
-    raise SourceError("this trace is no JSON text")
