@@ -146,6 +146,12 @@ def test_names_stay_and_columns_stand_below_each_other():
     assert language.cells(head) == language.cells(job)
 
 
+def test_the_first_line_of_a_long_command_is_chinese_and_its_flags_stay():
+    language.choose(["--lang", "zh"])
+    assert language.said_line("next: vramwise estimate qwen3-8b \\") == "接着：vramwise estimate qwen3-8b \\"
+    assert language.said_line("        --task serve \\") == "        --task serve \\"
+
+
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_any_text_can_be_looked_up(text):
     language.choose(["--lang", "zh"])

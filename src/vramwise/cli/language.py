@@ -105,7 +105,9 @@ def said_line(line: str, columns: int | None = None) -> str:
 
     `columns`: fields behind so many columns follow the one before at its distance instead.
     """
-    if not is_translated() or isinstance(line, AsIs) or line.endswith("\\"):
+    if not is_translated() or isinstance(line, AsIs):
+        return line
+    if line.endswith("\\") and " vramwise " not in line:  # flags of a command that began above
         return line
     pieces = _FIELDS.split(line)
     translated = [said(piece) for piece in pieces[::2]]
