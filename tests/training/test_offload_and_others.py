@@ -66,6 +66,16 @@ def test_page_locked_blocks_are_powers_of_two() -> None:
     assert answer(8, zero_stage=3, offload_optimizer="cpu", **ZERO).quantities["host_memory"].expected == locked
 
 
+def test_what_torchtunes_norm_keeps_lies_on_the_host_too() -> None:
+    """torchtune 0.6.1 training/_activation_offloading.py: all that forward keeps goes, but the output layer's input."""
+    shape = {"method": "lora", "checkpointing": "full", "micro_batch_size": 4, "sequence_length": 2048}
+    train = {"framework": "torchtune", "offload_activations": "cpu", **shape}
+    found = estimate({"model": "llama-3.2-3b", "task": "train", "train": train})
+    tokens, hidden, layers = 4 * 2048, 3072, 28
+    norm = tokens * (hidden * 4 + 4)  # its input in fp32, and a root a row
+    assert found.quantities["host_memory"].expected == tokens * hidden * 2 * layers + norm
+
+
 def test_the_host_memory_is_that_of_one_node() -> None:
     one, two = (
         estimate({"model": "llama-3.1-8b", "task": "train", "num_gpus": n, "gpus_per_node": 8,

@@ -36,7 +36,7 @@ from vramwise.training.reserved_memory.loading import Card, warm_up_bytes
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step import other_models
-from vramwise.training.step.blocks import overload_bytes
+from vramwise.training.step.blocks import norms_offloaded, overload_bytes
 from vramwise.training.step.moments import BEFORE_STEPS, Moment
 from vramwise.training.tree import activations_node, phase, state_nodes
 from vramwise.training.zero3.coordinator import NO_LAG, Lag
@@ -154,6 +154,7 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
         layers = [run for run in job.runs(rank) if run.layer is not None]
         # a layer's input moves, also where the embedding keeps it here as the leaf that wants a gradient
         kept = sum(max(run.activations, run.stream) - run.handed_on for run in layers)
+        kept += sum(norms_offloaded(run, job.train, job.axes) for run in job.runs(rank))
     staged = offload_staging_bytes(job.model, job.structure, rank)
     return host_parts(job.states(rank), job.train, kept, staged)
 

@@ -77,6 +77,15 @@ class Saved:
     logits_loss: int
 
 
+def norms_offloaded(run: RunBytes, train: ResolvedTrain, axes: Axes) -> int:
+    """Bytes that leave of a block behind the layers where all goes but what the output layer's product reads."""
+    goes = offloaded(train).activations and framework_of(train).sharding.offloads_norms
+    if not goes or not run.is_head or run.name == "loss":
+        return 0
+    read = (one for one in run.kept if primitive(one.role.partition(".")[0]).product is not None)
+    return run.activations - sum(rounded(evaluate(one.nbytes, axes)) * one.count for one in read)
+
+
 class Blocks:
     """Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
 
@@ -90,9 +99,8 @@ class Blocks:
     ) -> None:
         self.shape, self.runs, self._axes = shape, runs, axes
         self._offloads, self._hooks = offloaded(train).activations, frozen_units_keep_inputs(train)
-        self._offloads_norms = self._offloads and framework_of(train).sharding.offloads_norms
         self.loss = next((run for run in runs if run.name == "loss"), None)
-        kept = [self._kept_by(run) for run in runs]
+        kept = [self._kept_by(run, train) for run in runs]
         self.activations_below = [0, *accumulate(kept)]
         self.casts_below = [0, *accumulate([run.weight_casts for run in runs])]
         self._gradients_below = [0, *accumulate([run.weight_gradients for run in runs])]
@@ -142,14 +150,11 @@ class Blocks:
     def layers_below(self, index: int) -> int:
         return sum(run.layer is not None for run in self.runs[:index])
 
-    def _kept_by(self, run: RunBytes) -> int:
+    def _kept_by(self, run: RunBytes, train: ResolvedTrain) -> int:
         """What a block keeps on the GPU until its own backward; with offloading a layer keeps its arguments there."""
         if self._offloads and run.layer is not None:
             return run.handed_on
-        if not (self._offloads_norms and run.is_head) or run is self.loss:
-            return run.activations
-        read = (one for one in run.kept if primitive(one.role.partition(".")[0]).product is not None)
-        return sum(rounded(self.bytes_of(one.nbytes)) * one.count for one in read)
+        return run.activations - norms_offloaded(run, train, self._axes)
 
     def _hooked(self, run: RunBytes) -> int:
         """What FSDP 1's hook on a finished frozen layer keeps until backward ends: its input and that one's gradient.
