@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
-from vramwise.hardware import Gpu, find_gpu
-from vramwise.hardware.room import Room, room_of
+from vramwise.hardware import Gpu
+from vramwise.hardware.answered import beside_others, card_of, device_notes
+from vramwise.hardware.room import room_of
 from vramwise.models import Model, describe
-from vramwise.result import Quantity, Result, Suggestions
+from vramwise.result import Result, Suggestions
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 from vramwise.scenario.names import LIBRARIES
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
 from vramwise.sources.repository import Adapter
-from vramwise.units import format_bytes
-from vramwise.verdict import LateReasons, verdict_of
 
 if TYPE_CHECKING:
     from vramwise.points.needs import ManyNeeds
@@ -91,7 +89,7 @@ def terms_asked(scenario: Scenario) -> tuple[Result, Mapping[str, Asked]]:
 
 
 def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Result:
-    gpu, gpu_note = _gpu(scenario)
+    gpu, gpu_note = card_of(scenario)
     if scenario.driver is not None:
         from vramwise.hardware.drivers import check_driver
 
@@ -107,8 +105,8 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
             scenario, said = _adapted(scenario, found.adapter)
         result = _answer(scenario, model, found.origin, gpu, replays=replays, limits=limits)
         said = (*said, *model.file_notes)
-    result = _beside_others(result, room_of(scenario, gpu))
-    notes = [note for note in (found.note, *said, gpu_note, *_device_notes(scenario, gpu), *scenario.notes) if note]
+    result = beside_others(result, room_of(scenario, gpu))
+    notes = [note for note in (found.note, *said, gpu_note, *device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
 
 
@@ -123,7 +121,7 @@ def weights_held(scenario: Mapping[str, object]) -> int:
     found, model = model_of(asked)
     if found.adapter is not None or asked.train.offload_params != "none":
         return 0
-    job = job_of(asked, model, _gpu(asked)[0])
+    job = job_of(asked, model, card_of(asked)[0])
     held = map(job.states, job.ranks)
     return min(one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in held)
 
@@ -141,7 +139,7 @@ def tokens_per_second(scenario: Scenario) -> float | None:
     found, model = model_of(scenario)
     if found.adapter is not None:
         scenario, _ = _adapted(scenario, found.adapter)
-    job = job_of(scenario, model, _gpu(scenario)[0])
+    job = job_of(scenario, model, card_of(scenario)[0])
     if job.gpu is None or not job.gpu.has_rates or not reads_tokens(model):
         return None
     return float(step_time(at_usual_length(job)).tokens_per_second.expected)
@@ -163,7 +161,7 @@ def steps_over_links(scenario: Scenario) -> tuple[OverLink, ...]:
         return ()
     if found.adapter is not None:
         scenario, _ = _adapted(scenario, found.adapter)
-    return over_links(at_usual_length(job_of(scenario, model, _gpu(scenario)[0])))
+    return over_links(at_usual_length(job_of(scenario, model, card_of(scenario)[0])))
 
 
 def needs_together(
@@ -181,7 +179,7 @@ def needs_together(
 
     scenario = on_this_machine(scenario)
     with using(site_in_use(site), scenario.driver):
-        gpu, _ = _gpu(scenario)
+        gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
             if found.adapter is not None:
@@ -201,7 +199,7 @@ def needs_of_lengths(
 
     scenario = on_this_machine(scenario)
     with using(site_in_use(site), scenario.driver):
-        gpu, _ = _gpu(scenario)
+        gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
             if found.adapter is not None or not _takes_text(model):
@@ -323,68 +321,6 @@ def _pipeline(scenario: Scenario, found: ModelSource, gpu: Gpu | None) -> Result
         return estimate_pipeline(scenario, found.config, pipeline_parts(found), found.id, found.origin, gpu)
     except UndescribedTypeError:
         return None
-
-
-def _gpu(scenario: Scenario) -> tuple[Gpu | None, str | None]:
-    if scenario.gpus:
-        return _smallest(
-            scenario.gpus, divides=scenario.task == "serve" and engine_named(scenario.serve.engine).divides_by_room
-        )
-    if scenario.gpu is None:
-        return None, None
-    match = find_gpu(scenario.gpu)
-    return match.gpu, match.note
-
-
-def _smallest(names: tuple[str, ...], *, divides: bool) -> tuple[Gpu, str]:
-    """Of unequal cards the smallest; `divides`: the program puts as much on each as it has room for."""
-    cards = [find_gpu(name).gpu for name in names]
-    least = min(cards, key=lambda card: card.usable_bytes or 0)
-    listed = ", ".join(card.name for card in cards)
-    if divides:
-        return least, f"unequal cards ({listed}): each holds the part of the model that its own room allows"
-    return least, f"unequal cards ({listed}): every one holds an equal part, so the smallest decides, {least.name}"
-
-
-def _beside_others(result: Result, room: Room | None) -> Result:
-    """The verdict of a card that others use too says why less of it is usable, and whether enough of it stays free."""
-    limits = room.limits() if room is not None else None
-    if room is None or limits is None or result.verdict is None:
-        return result
-    judged, filled = result.verdict, result.quantities.get("nvidia_smi")
-    reasons = LateReasons([limits], lambda: judged.reasons)
-    if not judged.fits or filled is None or filled.expected <= room.usable_bytes or not room.reserve_bytes:
-        return replace(result, verdict=replace(judged, reasons=reasons))
-    left, asked = (format_bytes(size) for size in (max(0, room.free_bytes - int(filled.expected)), room.reserve_bytes))
-    kept = f"the process fills {format_bytes(int(filled.expected))}: of {asked} that must stay free {left} are left"
-    verdict = verdict_of(filled, room.usable_bytes, LateReasons([kept, limits], lambda: judged.reasons))
-    quantities = {**result.quantities, "total_needed": filled}
-    if "oom" in quantities:
-        quantities["oom"] = Quantity.exact(not verdict.fits)
-    if "serve" in result.scenario:  # its share stays as large however short and few requests are
-        quantities |= {name: Quantity.exact(0) for name in ("max_batch", "max_seq") if name in quantities}
-    return replace(result, verdict=verdict, quantities=quantities)
-
-
-_RUNTIMES = {
-    "Apple": "Metal", "Google": "PyTorch/XLA", "AWS": "Neuron", "Huawei": "CANN", "Intel": "oneAPI or SynapseAI",
-}  # fmt: skip
-
-
-def _device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
-    """What is assumed of a device that shares memory, does not run CUDA code, or is not named."""
-    if gpu is not None and gpu.memory_note is not None and scenario.gpu_total_bytes is None and scenario.num_gpus:
-        yield gpu.memory_note
-    own = engine_named(scenario.serve.engine).vendor if scenario.task in ("serve", "load") else ""
-    if gpu is not None and not gpu.runs_cuda_code and gpu.vendor != own and scenario.num_gpus:
-        yield (
-            f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
-            f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} takes beside them, and which temporaries it does without, is "
-            "not known"
-        )
-    train = scenario.train
-    if gpu is None and scenario.task == "train" and train.precision.startswith("fp8") and train.fp8_recipe is None:
-        yield "no card is named: fp8 weights are kept as on Hopper (compute capability 9.0); --gpu says which card"
 
 
 def _answer(

@@ -227,6 +227,8 @@ def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
     size, kept = (0, 0) if sees_nothing(model, r.settings) else (work.bytes, work.kept_bytes)
     mask = masked_images(model, r, work.patches) if size else None
     formula = "patches × largest live set of the tower's layers × dtype + encoder cache"
+    # what one product reads and makes is alive at once: 0.33 to 0.45 of the live set in every described tower of linear
+    # layers; and no tensor of 16 bits takes more than in fp32
     low, high = size // 3, 2 * size
     if mask is not None:
         formula += ", or attention's, with a mask of patches²"
