@@ -10,7 +10,8 @@ from vramwise.models import describe
 from vramwise.models.autograd import Tape, axis, evaluate, with_rounded_axes
 from vramwise.models.execution import Execution
 from vramwise.models.forward_walk import walk_forward
-from vramwise.models.liveness import Moment, largest, undominated, walk_backward
+from vramwise.models.liveness import walk_backward
+from vramwise.models.moments import Moment, largest, undominated
 from vramwise.models.step import BlockRun, record_forward
 
 CONFIG = {

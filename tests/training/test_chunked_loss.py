@@ -7,7 +7,8 @@ from live_bytes import peak_bytes
 
 from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tape import Tape
-from vramwise.models.liveness import largest, walk_backward
+from vramwise.models.liveness import walk_backward
+from vramwise.models.moments import largest
 from vramwise.models.step import BlockRun
 from vramwise.training.activations.ways_to_loss import CHUNKS, chunked
 

@@ -13,7 +13,8 @@ from vramwise import estimate
 from vramwise.models.autograd.size import evaluate
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.liveness import largest, walk_backward
+from vramwise.models.liveness import walk_backward
+from vramwise.models.moments import largest
 from vramwise.models.step import BlockRun
 from vramwise.training.activations.ways_to_loss import compiled_softmax, loss_parallel, softmax_in_place
 

@@ -10,7 +10,8 @@ from dataclasses import field
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Node, Storage
-from vramwise.models.liveness import Event, Moment
+from vramwise.models.liveness import Event
+from vramwise.models.moments import Moment
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 

@@ -11,7 +11,7 @@ from vramwise.models.autograd.size import Dim, evaluate, product, total, with_ro
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.execution import Execution
 from vramwise.models.forward_walk import walk_forward
-from vramwise.models.liveness import Moment, largest, undominated
+from vramwise.models.moments import Moment, largest, undominated
 from vramwise.models.step import BlockRun, Structure, record_forward, structure_of
 from vramwise.serving.common.forward.modules import forward_live_set
 

@@ -11,8 +11,9 @@ from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, last_uses_in, walk_forward
-from vramwise.models.liveness import Moment, Peak, largest, undominated, walk_backward
+from vramwise.models.liveness import walk_backward
 from vramwise.models.model import Model
+from vramwise.models.moments import Moment, Peak, largest, undominated
 from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structure_of
 from vramwise.training.activations.block_ends import (
     given_up,

@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import accumulate
 
 from vramwise.frameworks import framework_of
-from vramwise.models.liveness import Peak
 from vramwise.models.model import Model
+from vramwise.models.moments import Peak
 from vramwise.training.components import Component
 from vramwise.training.exchange.units import RootUnit, root_unit
 from vramwise.training.exchange.zero_buffers import Check, Place
