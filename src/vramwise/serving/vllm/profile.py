@@ -41,7 +41,6 @@ class Profile:
     largest_group_ratio: float
     tokens_are_concurrency: bool
     capture_steps: tuple[tuple[int, int, int], ...]
-    latent_cache: bool
     source: str
     counts_non_torch: bool = True
 
@@ -56,13 +55,12 @@ _V0 = Profile(
     largest_group_ratio=1.0,
     tokens_are_concurrency=False,
     capture_steps=((8, 256, 8),),
-    latent_cache=True,
     source="vLLM 0.7.3 worker/worker.py determine_num_available_blocks",
 )
 # peak = torch.cuda.max_memory_allocated() up to 0.2.4; what the card lacks after the profile run from 0.2.5 on, the
 # CUDA context with it until 0.3.1 takes what is free once there is one (init_gpu_memory)
-_V0_ALLOCATED = replace(_V0, latent_cache=False, counts_non_torch=False, source="vLLM 0.2.4 worker/worker.py")
-_V0_TAKEN = replace(_V0, latent_cache=False, counts_context=True, source="vLLM 0.2.5 to 0.3.0 worker/worker.py")
+_V0_ALLOCATED = replace(_V0, counts_non_torch=False, source="vLLM 0.2.4 worker/worker.py")
+_V0_TAKEN = replace(_V0, counts_context=True, source="vLLM 0.2.5 to 0.3.0 worker/worker.py")
 _V1_08 = replace(
     _V0,
     generation="V1",
@@ -93,8 +91,7 @@ _V1_20_1 = replace(
 _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
     ((0,), _V0_ALLOCATED),
     ((0, 2, 5), _V0_TAKEN),
-    ((0, 3, 1), replace(_V0, latent_cache=False)),
-    ((0, 7), _V0),
+    ((0, 3, 1), _V0),
     ((0, 8), _V1_08),
     ((0, 9), replace(_V1_08, hybrid=False)),
     ((0, 9, 1), _V1_09),
