@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -84,11 +84,6 @@ def estimate_training(
     generating = other_models.generation(job.train, card_bytes, step, tuple(outside))
     phases = phases if generating is None else (*phases, generating)
     peak = max(phases, key=lambda phase: phase.bytes)
-    found = fullest.of_each
-    ranks = [
-        Rank(_rank_name(r, len(found)), peak.bytes if r is rank else _bytes_of(of_rank, workspace, outside))
-        for r, of_rank in found
-    ]
     counted = first_quantities(job, fullest)
     quantities = counted.quantities
     host = _host_parts(job, rank)
@@ -122,17 +117,31 @@ def estimate_training(
         quantities=answered.quantities(counted, play, late),
         phases=phases,
         peak_phase=peak.name,
-        ranks=tuple(ranks),
+        ranks=_ranks(fullest, peak),
         capacity=capacity,
         verdict=verdict,
-        notes=(
-            *filter(None, (taken_note(scenario.train, job.train),)),
-            *notes_of(
-                job.train, model, job.states(rank), engine_counted=other_models.is_counted(job.train, card_bytes)
-            ),
-            *notes_on_what_was_asked(scenario.train, job.train, model, job.axes, gpu),
-            *host_notes(host, job.ranks_of_a_node),
-        ),
+        notes=(*_notes(scenario, job, rank, card_bytes), *host_notes(host, job.ranks_of_a_node)),
+    )
+
+
+def _notes(scenario: Scenario, job: Job, rank: Placement, card_bytes: int | None) -> Iterator[str]:
+    train, asked = job.train, scenario.train
+    taken = taken_note(asked, train)
+    if taken:
+        yield taken
+    counted = other_models.is_counted(train, card_bytes)
+    yield from notes_of(train, job.model, job.states(rank), engine_counted=counted)
+    yield from notes_on_what_was_asked(asked, train, job.model, job.axes, job.gpu)
+
+
+def _ranks(fullest: Fullest, peak: Phase) -> tuple[Rank, ...]:
+    """Every rank at its largest moment; what generates beside the step counts on the fullest."""
+    return tuple(
+        Rank(
+            _rank_name(rank, len(fullest.of_each)),
+            peak.bytes if rank is fullest.rank else _bytes_of(moments, fullest.workspace, fullest.outside),
+        )
+        for rank, moments in fullest.of_each
     )
 
 
