@@ -19,7 +19,7 @@ from vramwise.verdict import verdict_of
 
 SOURCE: Final = "dry run: every allocation of the real module, replayed through the allocator's rules"
 WORKSPACE: Final = "library workspace"
-_LIBRARIES: Final = ("torch", "transformers", "diffusers", "peft")
+_LIBRARIES: Final = ("torch", "transformers", "diffusers", "timm", "sentence-transformers", "peft")
 _UNSEEN: Final = (
     "a kernel's own temporaries are not seen (flash attention's backward, sorting, reductions): the interval has room "
     "for them"

@@ -36,7 +36,7 @@ class DryRun(LocalRun):
         with watching(self.session):
             return super().report()
 
-    def runner(self, model: Any, sharded: bool) -> GenerationRun | TrainingRun:
+    def runner(self, model: Any, sharded: bool) -> Any:
         kind = FakeGeneration if self.job.task == "generate" else FakeTraining
         return kind(self.job, model, self.recorder)
 
@@ -81,6 +81,7 @@ class FakeTraining(TrainingRun):
                 self.last_of_layers = sequence() - 1
 
         lists = [m for m in model.modules() if type(m).__name__ == "ModuleList" and len(m)]
+        self.has_layers = bool(lists)
         for layer in (layer for layers in self._outer(lists) for layer in layers):
             layer.register_forward_hook(after)  # of each: a batch of text leaves out the layers that look at images
 
@@ -97,7 +98,8 @@ class FakeTraining(TrainingRun):
         self.recorder.mark(self.label.replace("|backward: head", "|backward: layers"))
 
     def _mark(self, step: int, moment: str) -> None:
-        super()._mark(step, "backward: head" if moment == "backward" else moment)
+        first = "backward: head" if self.has_layers else "backward: layers"
+        super()._mark(step, first if moment == "backward" else moment)
 
     def _mark_the_loss(self, model: Any) -> None:
         super()._mark_the_loss(model)
@@ -112,6 +114,27 @@ class FakeTraining(TrainingRun):
             return loss
 
         inner._loss_function = returned
+
+
+class ForwardPass:
+    """Inference that is one forward pass, for classes that generate nothing."""
+
+    def __init__(self, recorder: FakeRecorder, call: Callable[[], Any]) -> None:
+        self.recorder, self.call = recorder, call
+        self.finished = 0
+        self.remarks: list[str] = []
+
+    def run(self, progress: Callable[[int, int], None]) -> None:
+        self.recorder.mark("1|forward")
+        with library("torch").no_grad():
+            out = self.call()
+        self.recorder.mark("1|end")
+        del out
+        self.finished = 1
+        progress(1, 1)
+
+    def sizes(self) -> dict[str, int]:
+        return {}
 
 
 class FakeGeneration(GenerationRun):

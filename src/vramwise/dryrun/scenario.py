@@ -9,7 +9,17 @@ from typing import Any, Final
 
 from vramwise.dryrun.launch import answers_of
 from vramwise.dryrun.outcome import context_node, result_of, workspace_bytes
-from vramwise.dryrun.pipeline_job import is_pipeline, pipeline_config
+from vramwise.dryrun.pipeline_job import pipeline_config
+from vramwise.dryrun.whose import (
+    PIPELINES,
+    classifier_config,
+    classifier_table,
+    embedder_config,
+    embedder_table,
+    found_by,
+    refuse_what_it_does_not_run,
+    whose,
+)
 from vramwise.errors import UnsupportedModelError, UsageError
 from vramwise.estimation import estimate
 from vramwise.hardware import Gpu, find_gpu
@@ -19,7 +29,8 @@ from vramwise.measure.supported import refuse_what_cannot_run
 from vramwise.measure.types_here import refuse_type_unknown_here
 from vramwise.result import Result
 from vramwise.scenario import Scenario
-from vramwise.sources import resolve
+from vramwise.scenario.names import CLASSIFIERS, EMBEDDERS
+from vramwise.sources import ModelSource
 from vramwise.units import GIB
 
 STEPS: Final = 2
@@ -70,38 +81,56 @@ def _capability(gpu: Gpu) -> tuple[int, int] | None:
 def _asked(scenario: Scenario) -> tuple[dict[str, Any], Gpu | None, Room | None, Result | None]:
     gpu = find_gpu(scenario.gpu).gpu if scenario.gpu is not None else None
     room = room_of(scenario, gpu)
+    found = found_by(scenario)
+    library = whose(scenario, found)
+    if library == EMBEDDERS:
+        scenario = scenario.replace(library=EMBEDDERS).checked()
     try:
-        estimated: Result | None = estimate(scenario)
+        estimated: Result | None = estimate(scenario) if library != CLASSIFIERS else None
     except UnsupportedModelError:
         estimated = None
-    found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
-    of_diffusers = is_pipeline(found.config)
-    if estimated is not None:
-        table = dict(estimated.scenario)
-    else:
-        table = dict(scenario.to_dict()) if of_diffusers else _with_sizes(scenario)
-    if of_diffusers:
-        _refuse_several_cards(table)
-        config = pipeline_config(found, table)
-    else:
-        _refuse_what_has_no_fake(table)
-        refuse_what_cannot_run(table, "cuda", command="dry-run")
-        config = found.config
-    if not of_diffusers and "model_type" not in config:
-        raise UsageError(
-            f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
-            "(dry-run -- python FILE.py), or ask vramwise estimate"
-        )
-    if not of_diffusers:
-        refuse_type_unknown_here(str(config["model_type"]))
+    table, config = _described(scenario, found, library, estimated)
     job = Job(config, found.id, table, "cuda:0", STEPS)
     settings = job.settings
     question = {
-        "job": asdict(job), "card": card_of(gpu, scenario.gpu_total_bytes), "workspace_bytes": workspace_bytes(gpu),
+        "job": asdict(job), "library": library, "card": card_of(gpu, scenario.gpu_total_bytes),
+        "workspace_bytes": workspace_bytes(gpu),
         "expandable": bool(settings.get("expandable_segments")), "note": found.note,
         "room_bytes": None if room is None else room.usable_bytes - context_node(gpu).bytes,
     }  # fmt: skip
     return question, gpu, room, estimated
+
+
+def _described(
+    scenario: Scenario, found: ModelSource, library: str, estimated: Result | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The table and the config that a run is given. Raises UsageError for what it does not run."""
+    if library in (CLASSIFIERS, EMBEDDERS):
+        refuse_what_it_does_not_run(scenario, library)
+    if library == CLASSIFIERS:
+        table, config = classifier_table(scenario), classifier_config(found)
+        _refuse_what_cannot_run(table)
+        return table, config
+    if library == PIPELINES:
+        table = dict(estimated.scenario if estimated is not None else scenario.to_dict())
+        _refuse_several_cards(table)
+        return table, pipeline_config(found, table)
+    table = dict(estimated.scenario) if estimated is not None else _with_sizes(scenario)
+    if library == EMBEDDERS:
+        table = embedder_table(table)
+    _refuse_what_cannot_run(table)
+    if "model_type" not in found.config:
+        raise UsageError(
+            f"dry-run makes classes of transformers by name, and {found.id} is none: run code of yours that makes it "
+            "(dry-run -- python FILE.py), or ask vramwise estimate"
+        )
+    refuse_type_unknown_here(str(found.config["model_type"]))
+    return table, embedder_config(found, scenario) if library == EMBEDDERS else found.config
+
+
+def _refuse_what_cannot_run(table: dict[str, Any]) -> None:
+    _refuse_what_has_no_fake(table)
+    refuse_what_cannot_run(table, "cuda", command="dry-run")
 
 
 def _with_sizes(scenario: Scenario) -> dict[str, Any]:
@@ -128,8 +157,7 @@ def settings_of_module(scenario: Scenario, inputs: Sequence[Mapping[str, Any]]) 
         usual = {"precision": "bf16-mixed", "optimizer": "adamw", "clip_grad_norm": True}
         own = usual | own | {"framework": "pytorch", "micro_batch_size": samples}
     table[scenario.task] = own
-    _refuse_what_has_no_fake(table)
-    refuse_what_cannot_run(table, "cuda", command="dry-run")
+    _refuse_what_cannot_run(table)
     return own if scenario.task != "generate" else {"precision": own.get("dtype", "fp32")} | own
 
 

@@ -19,6 +19,7 @@ from vramwise.measure.job import Job, Report
 
 if TYPE_CHECKING:
     from vramwise.dryrun.recorder import Replay
+    from vramwise.dryrun.run import DryRun
 
     Ran = tuple[Report, Log, Replay | None]
     """A run's report, its log, and the replay of it that was made already."""
@@ -50,25 +51,35 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
 
 def whole_run(asked: dict[str, Any], job: Job | None = None) -> Ran:
     """A job run as it is."""
-    from vramwise.dryrun.pipeline import PipelineRun
-    from vramwise.dryrun.pipeline_job import is_pipeline
-    from vramwise.dryrun.run import DryRun
-
     card, job = asked["card"], job or Job(**asked["job"])
-    run = (PipelineRun if is_pipeline(job.config) else DryRun)(
+    run = _kind_of(str(asked.get("library")))(
         job, Card(card["name"], card["total_bytes"], tuple(card["capability"])),
         asked["workspace_bytes"], lambda *_: None,
     )  # fmt: skip
     return run.report(), run.session.watcher.log, run.recorder.replay
 
 
+def _kind_of(library: str) -> type[DryRun]:
+    """The run of a model that this library makes."""
+    from vramwise.dryrun.classifier import ClassifierRun
+    from vramwise.dryrun.embedder import EmbedderRun
+    from vramwise.dryrun.pipeline import PipelineRun
+    from vramwise.dryrun.run import DryRun
+    from vramwise.dryrun.whose import PIPELINES
+    from vramwise.scenario.names import CLASSIFIERS, EMBEDDERS
+
+    kinds = {PIPELINES: PipelineRun, CLASSIFIERS: ClassifierRun, EMBEDDERS: EmbedderRun}
+    return kinds.get(library, DryRun)
+
+
 def short_run(asked: dict[str, Any]) -> Ran | None:
     """The same from two runs with few of the layers, where these repeat; None where all have to be run."""
     from vramwise.dryrun.repeated import cut, repeated_layers
     from vramwise.dryrun.splice import NotRegularError, spliced
+    from vramwise.dryrun.whose import TRANSFORMERS
 
     job = Job(**asked["job"])
-    layers = repeated_layers(job)
+    layers = repeated_layers(job) if asked.get("library") == TRANSFORMERS else None
     if layers is None:
         return None
     few, short, _ = whole_run(asked, cut(job, layers.depth))

@@ -35,14 +35,14 @@ def config_of(values: Mapping[str, object]) -> Any:
 def build(job: Job) -> object:
     """The module with random weights on the device, as the scenario's method, precision and attention have it."""
     model = built(job, job.device)
-    return _prepared(model, job) if job.task == "train" else model.eval()
+    return prepared(model, job) if job.task == "train" else model.eval()
 
 
 def built(job: Job, device: str) -> Any:
     """The class of a job's model as its config makes it, in the scenario's precision and with its attention."""
     torch = library("torch")
     settings = job.settings
-    dtype = _weight_dtype(job)
+    dtype = weight_dtype(job)
     attention = _attention(settings)
     config = config_of(job.config)
     if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
@@ -60,7 +60,8 @@ def trains(model: Any) -> list[Any]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _weight_dtype(job: Job) -> object:
+def weight_dtype(job: Job) -> object:
+    """torch's dtype in which a job's weights are loaded."""
     settings = job.settings
     if job.task == "train":
         precision = str(settings.get("precision", "bf16-mixed"))
@@ -82,7 +83,7 @@ def _attention(settings: Mapping[str, object]) -> str | None:
     return {"sdpa": None, "auto": None, "flex": "flex_attention"}.get(wanted, wanted)
 
 
-def _prepared(model: Any, job: Job) -> Any:
+def prepared(model: Any, job: Job) -> Any:
     """Adapters, frozen parts, quantized base and checkpointing, in the order in which a fine-tuning script has them."""
     settings = job.settings
     method = settings.get("method", "full")
@@ -97,7 +98,12 @@ def _prepared(model: Any, job: Job) -> Any:
             model.enable_input_require_grads()
     if method in ("lora", "qlora"):
         return adapted(model, settings)
-    if method == "freeze":
+    return freeze(model, settings)
+
+
+def freeze(model: Any, settings: Mapping[str, Any]) -> Any:
+    """The model, of which `freeze` trains the named parts alone."""
+    if settings.get("method") == "freeze":
         wanted = tuple(settings.get("trainable", ()))
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(any(part in name for part in wanted))

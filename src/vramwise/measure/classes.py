@@ -72,9 +72,10 @@ def _inner(model: Any) -> Any:
 def sees_more_than_text(model: Any) -> bool:
     """Whether a model that is fed texts has a part that they do not go through."""
     inner = _inner(model)
+    if getattr(inner, "main_input_name", None) != "input_ids":
+        return False
     takes = inspect.signature(type(inner).forward).parameters
-    has_tower = any(getattr(inner.config, f"{kind}_config", None) is not None for kind in _TOWERS)
-    return inner.main_input_name == "input_ids" and "labels" in takes and has_tower
+    return "labels" in takes and any(getattr(inner.config, f"{kind}_config", None) is not None for kind in _TOWERS)
 
 
 def fills_masks(model: Any) -> bool:

@@ -16,6 +16,8 @@ _EXTRAS = {
     "pynvml": "gpu",
     "bitsandbytes": "bitsandbytes",
     "diffusers": "diffusers",
+    "timm": "timm",
+    "sentence_transformers": "sentence-transformers",
 }
 _REPORTED = ("torch", "transformers", "peft", "accelerate", "bitsandbytes")
 

@@ -49,7 +49,7 @@ class TrainingRun:
         """Every step; modules are noted in the last."""
         for step in range(1, self.job.steps + 1):
             self._mark(step, "inputs")
-            batch = batch_of(self.model, self.settings, self.job.device)
+            batch = self.batch()
             self.notes.active = step == self.job.steps
             for _ in range(int(self.settings.get("gradient_accumulation_steps", 1))):
                 self._forward_and_backward(step, batch)
@@ -59,6 +59,10 @@ class TrainingRun:
             self.finished = step
             progress(step, self.job.steps)
         self.notes.remove()
+
+    def batch(self) -> dict[str, Any]:
+        """What a step reads, by name."""
+        return batch_of(self.model, self.settings, self.job.device)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of what lives between the moments, by tensor."""

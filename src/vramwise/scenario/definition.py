@@ -88,7 +88,10 @@ class Scenario(Settings):
             self.gpus,
         )
         of_weights = self.task == "load" and "engine" not in self.serve.explicit
-        found = checked(self.settings, cards.num_gpus, on_cpu=of_weights)
+        settings = self.settings
+        if self.library == names.EMBEDDERS and isinstance(settings, TrainSettings) and "head" not in settings.explicit:
+            settings = settings.replace(head="none")  # its losses compare embeddings
+        found = checked(settings, cards.num_gpus, on_cpu=of_weights)
         said = {
             "gpu": cards.gpu,
             "gpus": cards.gpus,

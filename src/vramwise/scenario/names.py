@@ -24,7 +24,9 @@ TASKS_MEANT: Final[Mapping[str, str]] = {
 """What people look for who write a task so."""
 
 MODEL_SOURCES: Final = ("auto", "hub", "modelscope", "cache", "catalog")
-LIBRARIES: Final = ("auto", "transformers", "timm", "diffusers")
+CLASSIFIERS: Final = "timm"
+EMBEDDERS: Final = "sentence-transformers"
+LIBRARIES: Final = ("auto", "transformers", CLASSIFIERS, "diffusers", EMBEDDERS)
 
 DTYPES: Final = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2")
 DTYPE_SPELLINGS: Final[Mapping[str, str]] = {

@@ -13,6 +13,7 @@ from vramwise.errors import SourceError, clipped
 from vramwise.formats.ranged import RangedFiles
 from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, StoredWeights, stored_weights
 from vramwise.records import record, replace
+from vramwise.scenario.names import EMBEDDERS
 
 DESCRIBED: Final = "transformers"
 _NAMES = ("diffusion_pytorch_model", "model", "pytorch_model", "open_clip_model")
@@ -40,8 +41,8 @@ def library_of(config: Mapping[str, object], asked: str = "auto") -> Library:
     Raises SourceError where another library was asked for than the config is written for.
     """
     found = _told(config)
-    if asked in ("auto", found.name):
-        return found
+    if asked in ("auto", found.name) or (asked == EMBEDDERS and "model_type" in config):
+        return found  # sentence-transformers puts its pooling on a class of transformers
     if asked == DESCRIBED or not config:
         raise SourceError(f"--library {asked}: {found.reason}, so it is a model of {found.name}; leave --library out")
     return replace(found, name=asked, reason=f"--library says so; {found.reason}")

@@ -111,7 +111,7 @@ def settings_summary(result: Result) -> list[str]:
         return _training_summary(result, table)
     if task == "serve" and table.get("max_model_len") is None and "max_seq" in result.quantities:
         table["max_model_len"] = result.quantities["max_seq"].expected or None  # the engine lowers it to what fits
-    if task == "generate" and table.get("image_size"):
+    if task == "generate" and table.get("image_size") and table.get("guidance_scale") is not None:
         return [task, *_pipeline_summary(table)]
     words = [str(table[key]) for key in _SERVED_AS if table.get(key) not in (None, "auto")]
     sizes = {"max_model_len": "context {:,}", "batch_size": "batch {:,}", "prompt_tokens": "prompt {:,}",
