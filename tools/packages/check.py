@@ -28,6 +28,8 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "parquet": (("gpus", "h100"), 0),
     "bitsandbytes": (ESTIMATE, 0),
     "diffusers": (("dry-run", "sd1.5", "--task", "generate", "--image-size", "64x64", "--json"), 0),
+    "timm": (("dry-run", "timm/resnet18", "--task", "load", "--json"), 0),
+    "sentence-transformers": (("dry-run", "sentence-transformers/all-MiniLM-L6-v2", "--task", "load", "--json"), 0),
     "profile": (("profile", str(ROOT / "docs/examples/small.pt.trace.json")), 0),
     "web": (("web", "--help"), 0),
     "mcp": (("mcp", "--help"), 0),
@@ -37,7 +39,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
 """A command that the extra serves, and its exit code."""
 IMPORTED = {
     "hub": "huggingface_hub", "torch": "peft", "gpu": "pynvml", "parquet": "pyarrow", "bitsandbytes": "bitsandbytes",
-    "diffusers": "diffusers", "profile": "msgspec", "web": "vramwise.web.server.app", "mcp": "vramwise.web.server.mcp",
+    "diffusers": "diffusers", "timm": "timm", "sentence-transformers": "sentence_transformers", "profile": "msgspec", "web": "vramwise.web.server.app", "mcp": "vramwise.web.server.mcp",
     "plot": "cairosvg", "scale": "duckdb",
 }  # fmt: skip
 
@@ -55,7 +57,7 @@ def try_extra(extra: str, wheel: Path, folder: Path) -> str:
     venv.create(home, with_pip=True)
     python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if extra in ("torch", "bitsandbytes", "diffusers"):
+    if extra in ("torch", "bitsandbytes", "diffusers", "timm", "sentence-transformers"):
         subprocess.run([*pip, TORCH], check=True)
     subprocess.run([*pip, str(wheel) if extra == PLAIN else f"{wheel}[{extra}]"], check=True)
     arguments, expected = ASKED[extra]
