@@ -39,7 +39,8 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
 """A command that the extra serves, and its exit code."""
 IMPORTED = {
     "hub": "huggingface_hub", "torch": "peft", "gpu": "pynvml", "parquet": "pyarrow", "bitsandbytes": "bitsandbytes",
-    "diffusers": "diffusers", "timm": "timm", "sentence-transformers": "sentence_transformers", "profile": "msgspec", "web": "vramwise.web.server.app", "mcp": "vramwise.web.server.mcp",
+    "diffusers": "diffusers", "timm": "timm", "sentence-transformers": "sentence_transformers", "profile": "msgspec",
+    "web": "vramwise.web.server.app", "mcp": "vramwise.web.server.mcp",
     "plot": "cairosvg", "scale": "duckdb",
 }  # fmt: skip
 
