@@ -37,6 +37,11 @@ class Products(Pointwise):
         x, weight, bias = self.autocast_low(x, weight, bias)
         return self._rows_times(x, weight, bias)
 
+    def rows_times(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """`x @ matrix` of a flat matrix, which autocast casts as what it is: a view of a parameter is no leaf."""
+        x, matrix = self.autocast_low(x, matrix)
+        return self._rows_times(x, matrix, None)
+
     def _rows_times(self, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         rows = self.reshape(x, -1, x.shape[-1]) if x.ndim > 2 else x
         flat = self.mm("addmm" if bias is not None else "mm", rows, matrix, bias)

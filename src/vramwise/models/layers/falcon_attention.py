@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from vramwise.models.blocks import Value
+from vramwise.models.blocks import Shard, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.early_attention import FALCON, GroupedQkv
-from vramwise.models.operations.simple import AddBias
+from vramwise.models.operations.simple import AddBias, Linear
 
 
 def key_value_heads(c: Config) -> int:
@@ -22,8 +22,10 @@ def key_value_heads(c: Config) -> int:
 
 
 def linear(b: BlockBuilder, x: Value, module: str, width: int, c: Config, *, row: bool = False) -> Value:
-    """`FalconLinear`: a linear layer that adds its bias in a second step."""
-    y = b.linear(x, module, width, shard="row" if row else "column")
+    """`FalconLinear`: `input @ weight.T`, and the bias in a second step."""
+    shard: Shard = "row" if row else "column"
+    weight = b.parameter(module, "weight", (width, x.width), shard=shard, is_linear=True)
+    y = b.unary(Linear(is_turned=True), x, module, [weight], width)
     if not c.flag("bias"):
         return y
     return b.unary(

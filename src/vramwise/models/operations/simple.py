@@ -51,8 +51,11 @@ def named(run: Lowering, op: Named, *values: Tensor) -> tuple[Tensor, ...]:
     return ()
 
 
+@record(kw_only=True, eq=False)
 class Linear(Operation):
-    __slots__ = ()
+    """`is_turned`: the class multiplies by a view of its weight, of which autocast keeps no copy."""
+
+    is_turned: bool = False
 
 
 @lowering(Linear)
@@ -66,6 +69,8 @@ def base_product(run: Lowering, op: Linear, x: Tensor) -> Tensor:
     if run.execution.quantizes(op.parameters[0]):
         # bitsandbytes 0.50 nn/modules.py Linear4bit.forward: the input in the compute dtype, the answer in its own.
         return run.tape.to(run.tape.linear(run.tape.to(x, weight.dtype), weight, *bias), x.dtype)
+    if op.is_turned:
+        return run.tape.rows_times(x, run.tape.unleafed(run.tape.transpose(weight, 0, 1)))
     return run.tape.linear(x, weight, *bias)
 
 
