@@ -23,7 +23,7 @@ from agreement import deviations, ran, tensors
 
 from vramwise.dryrun import launch
 from vramwise.dryrun.scenario import dry_runs
-from vramwise.errors import VramwiseError
+from vramwise.errors import UsageError, VramwiseError
 from vramwise.models import describe
 from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.operations.experts import ExpertMlps
@@ -32,7 +32,7 @@ from vramwise.sources import catalog, resolve
 
 Row = dict[str, Any]
 WAYS = {
-    "a": ("full", "bf16", "none"), "b": ("full", "bf16-mixed", "full"),
+    "a": ("full", "bf16", "none"), "b": ("full", "bf16-mixed", "full"), "c": ("lora", "bf16", "none"),
 }  # fmt: skip
 """Method, precision, checkpointing."""
 SAMPLES, LENGTH, DEPTH = 2, 512, 4
@@ -40,11 +40,12 @@ TIMEOUT_S = 300.0
 _OF_CAPTIONS = {"clip": 64, "siglip": 64}
 _LAYERS = (
     "num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers", "decoder_layers", "depth",
-    "num_decoder_layers", "num_encoder_layers", "layers",
+    "num_decoder_layers", "num_encoder_layers", "layers", "num_blocks",
 )  # fmt: skip
 _LENGTHS = ("max_position_embeddings", "n_positions")
 _TOWERS = ("vision_config", "audio_config", "encoder_config")
-_LANGUAGE = ("language_model", "text_model", "lm_head", "decoder")
+_LANGUAGE = (("language_model", "lm_head"), ("text_model", "lm_head"), ("decoder", "lm_head"), ("lm_head",))
+"""Names of the parts that a batch of text reaches, those of one kind of class after the other."""
 _SAYS_NOTHING = frozenset({
     "id2label", "label2id", "dtype", "torch_dtype", "transformers_version", "_name_or_path", "output_hidden_states",
     "return_dict", "chunk_size_feed_forward", "problem_type", "quantization_config",
@@ -106,11 +107,14 @@ def scenario_of(config: Mapping[str, Any], way: str) -> dict[str, Any]:
         "micro_batch_size": SAMPLES, "optimizer": "adamw", "optimizer_impl": "foreach",
         "sequence_length": min([most, *(config[key] for key in _LENGTHS if config.get(key))]),
     }  # fmt: skip
-    if method == "full" and str(config["model_type"]) not in _OF_CAPTIONS and any(config.get(key) for key in _TOWERS):
+    sees = any(config.get(key) for key in _TOWERS)
+    if method == "lora" and (sees or str(config["model_type"]) in _OF_CAPTIONS):
+        raise UsageError("adapters of a part that a batch of text does not reach have no gradients")
+    if method == "full" and sees and str(config["model_type"]) not in _OF_CAPTIONS:
         names = [parameter.name for parameter in describe(config).parameters]
-        language = [part for part in _LANGUAGE if any(part in name for name in names)]
+        language = next((parts for parts in _LANGUAGE if any(parts[0] in name for name in names)), ())
         if language:
-            train |= {"method": "freeze", "trainable": language}
+            train |= {"method": "freeze", "trainable": [one for one in language if any(one in name for name in names)]}
     return {"model": dict(config), "task": "train", "train": train}
 
 

@@ -47,8 +47,9 @@ def layer(c: Config, index: int) -> Block:
 
 
 def blocks(c: Config) -> tuple[Block, ...]:
-    """Embedding, layers, head; the class never ties the head's weight."""
-    width, layers = c.size("hidden_size", "embedding_dim", default=4096), c.size("num_hidden_layers", "num_blocks",
+    """Embedding, layers, head; the class never ties the head's weight, and makes as many layers as `num_blocks` says
+    where both counts are there."""
+    width, layers = c.size("hidden_size", "embedding_dim", default=4096), c.size("num_blocks", "num_hidden_layers",
                                                                                  default=32)  # fmt: skip
     c = c.filled({**CLASS_DEFAULTS, "hidden_size": width, "num_hidden_layers": layers})
     b = BlockBuilder("")
@@ -56,4 +57,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), "backbone.out_norm", bias=False)
     logits = b.unary(ToFp32(), b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head"))
-    return (first, *(layer(c, i) for i in range(c.num_hidden_layers)), b.build(logits=b.softcap(logits)))
+    return (first, *(layer(c, i) for i in range(layers)), b.build(logits=b.softcap(logits)))

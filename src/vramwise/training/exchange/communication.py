@@ -34,9 +34,10 @@ from vramwise.training.exchange.zero_buffers import (
 )
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
+from vramwise.training.recipe.checkpoint_kind import reentrant
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import execution, longest_comes_first, reentrant
+from vramwise.training.recipe.settings import execution, longest_comes_first
 from vramwise.training.recipe.zero import buckets_come_first, buckets_stay, zero_settings
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered

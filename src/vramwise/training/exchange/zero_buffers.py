@@ -30,8 +30,9 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
 from vramwise.training.recipe.adapters import adapters, peft_targets
+from vramwise.training.recipe.checkpoint_kind import reentrant
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import execution, reentrant
+from vramwise.training.recipe.settings import execution
 from vramwise.training.recipe.zero import ZeroSettings, keeps_views
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import Gathered, ViewsKept, Weight, calls_of_step, gathered, module_tree

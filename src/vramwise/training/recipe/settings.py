@@ -31,6 +31,7 @@ from vramwise.training.recipe.attention import (
     types_gaining_sdpa,
     with_masks,
 )
+from vramwise.training.recipe.checkpoint_kind import reentrant, wants_gradients_of_inputs
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
     is_8_bit,
@@ -46,7 +47,6 @@ from vramwise.training.recipe.trained_copies import copied_dtype
 from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048
-CHECKPOINTS_WITHOUT_REENTRY_SINCE = (5, 0)  # modeling_utils.py gradient_checkpointing_enable: use_reentrant=False
 
 EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
@@ -303,14 +303,6 @@ def had_expert_modules(model: Model) -> bool:
     return not has_fact("transformers", "always_fused_experts", model.config.model_type)
 
 
-def reentrant(train: ResolvedTrain) -> bool:
-    """Whether full checkpointing runs torch's reentrant kind: transformers' default before version 5, or asked for."""
-    framework = framework_of(train)
-    if train.checkpointing != "full" or not framework.trainer:
-        return False
-    return framework.asks_for_reentry(train) or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
-
-
 def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
     """Whether FSDP 1 keeps inputs of checkpointed frozen layers: peft's policy wraps adapters in units of their own."""
     return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
@@ -394,7 +386,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         images=images_of(train, model),
         types_gaining_sdpa=types_gaining_sdpa(model, train),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
-        inputs_require_grad=lora is not None and train.checkpointing != "none" and framework.trainer,
+        inputs_require_grad=wants_gradients_of_inputs(train),
         kernels=kernels_of(train, model),
     )
     return with_masks(found, train, model)
