@@ -18,18 +18,38 @@ UNTIL_BACKWARD = {"forward", "forward end", "backward: head", "backward: layers"
 OPEN = {
     # where products of a delta rule's chunks become the gradient that is summed; not found yet
     "bailing_hybrid/a": {"backward: layers", "first step"},
+    "bailing_hybrid/b": {"backward: layers", "first step"},
+    "bailing_hybrid/c": {"forward", "backward: layers", "first step", "peak"},
     "kimi_linear/a": {"backward: layers", "first step"},
-    # the state space of one layer, beside the embedding's output
+    # the state space of one layer, beside the embedding's output; scans in Python that run again; not found yet
     "nemotron_h/a": {"forward"},
-    # a batch of text reaches no expert of images, and a decoder alone no attention to an encoder
+    "nemotron_h/b": {"forward", "loss", "forward return"},
+    "mamba/b": {"backward: layers", "first step", "peak"},
+    "mamba2/b": {"forward"},
+    "falcon_mamba/b": {"backward: layers", "first step"},
+    "jamba/c": {"forward", "backward: layers", "first step", "peak"},
+    # `self.recurrent_states` holds the graph of the layer that ran again, until the next step
+    "recurrent_gemma/b": {"forward", "first step", "peak"} | WHOLE_STEP | {"backward: layers"},
+    "recurrent_gemma/c": {"forward"},
+    # a batch of text reaches no expert and no layer of images, and a decoder alone no attention to an encoder
     "ernie4_5_vl_moe/a": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
+    "ernie4_5_vl_moe/b": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
+    "mllama/b": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
     "trocr/a": WHOLE_STEP | UNTIL_BACKWARD,
+    "trocr/b": WHOLE_STEP | UNTIL_BACKWARD,
+    "trocr/c": WHOLE_STEP,
     # the class runs images before texts, and what is behind the layers of images is not behind those of texts
     "siglip/a": {"backward: head"},
     "siglip/b": {"backward: head", "first step"},
-    # biases that all decoder layers read count until the layer that made them is done
+    # biases that all decoder layers read count until the layer that made them is done (LongT5: not found yet)
     "t5/b": {"backward: layers"},
-}
+    "longt5/b": {"backward: layers"},
+    # stacks that run several times with the same weights; not found yet
+    "hrm_text/b": {"forward", "loss", "forward return", "forward end", "backward: head"},
+    # adapters beside its dynamic mask; not found yet
+    "doge/c": {"forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step",
+               "peak"},
+}  # fmt: skip
 """Moments in which the two are known to differ, and why (docs/dry-run.md)."""
 
 

@@ -165,3 +165,20 @@ def test_a_library_that_is_there_and_cannot_be_imported_ends_no_script(run, tmp_
     code, out, err = run(PLAIN % "pass")
     assert code == 0, err
     assert json.loads(out)["quantities"]
+
+
+def test_a_batch_over_one_card_and_locks_of_files_are_as_on_a_card(run):
+    """DataParallel scatters to one card (pytorch/examples imagenet); filelock opens and asks of folders below Python's
+    `open` (datasets)."""
+    aside = "descriptor = os.open('out/lock', os.O_RDWR | os.O_CREAT); os.close(descriptor); os.statvfs('out')"
+    code, out, err = run(PLAIN.replace("optimizer =", "net = nn.DataParallel(net)\noptimizer =", 1) % aside)
+    assert code == 0, err
+    plain = json.loads(run(PLAIN % "pass")[1])["quantities"]["peak_allocated"]
+    assert json.loads(out)["quantities"]["peak_allocated"] == plain
+
+
+def test_a_script_that_ends_itself_is_quoted(run):
+    code, _, err = run("import argparse\nargparse.ArgumentParser().parse_args(['--nonsense'])")
+    assert code == 1
+    assert "(exit code 2): " in err
+    assert err.strip().endswith("error: unrecognized arguments: --nonsense")

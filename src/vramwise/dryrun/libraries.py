@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from vramwise.errors import VramwiseError
 from vramwise.measure.libraries import is_installed, library
 
 
@@ -16,10 +17,11 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     transformers masking_utils: a batch is looked at for several sequences in a row unless it is traced, when a mask is
     made in any case; a batch of whole sequences, which is what is meant here, gets none, nor does one whose padding
     mask hid nothing on the CPU. torch's GradScaler reads whether a gradient overflowed: none does. `Module.to`
-    exchanges tensors (torch/utils `swap_tensors`) unless something refers to them weakly, which fake tensors' own books
-    do. Trainer looks for losses that are no numbers. Optimizers and clip_grad_norm_ take all tensors at once only where
-    they know the tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py). `trunc_normal_` draws again
-    while any number lies outside of its bounds: none does.
+    exchanges tensors (torch/utils `swap_tensors`) unless something refers to them weakly, which fake tensors' own
+    books do. DataParallel hands its batch to the one card by a function that builds for the CPU lack. Trainer looks
+    for losses that are no numbers. Optimizers and clip_grad_norm_ take all tensors at once only where they know the
+    tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py). `trunc_normal_` draws again while any
+    number lies outside of its bounds: none does.
     """
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
@@ -29,6 +31,7 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     found: list[tuple[Any, str, Any]] = [
         (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ())),
+        (library("torch.nn.parallel.comm"), "scatter", _to_the_one_card),
         (torch.nn.init, "_no_grad_trunc_normal_", _cut_at_once(torch.nn.init._no_grad_trunc_normal_)),
     ]
     if is_installed("transformers"):
@@ -63,6 +66,13 @@ def _module(name: str) -> Any | None:
 
 def _stepped(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
     return optimizer.step(*args, **kwargs)
+
+
+def _to_the_one_card(tensor: Any, devices: Any = None, *_: Any, **__: Any) -> Any:
+    """torch/csrc/cuda/comm.cpp `scatter` over one device: the only chunk is the tensor, moved where it is not there."""
+    if devices is None or len(devices) != 1:
+        raise VramwiseError("a dry run has one card: DataParallel's batch is not split over several")
+    return (tensor.to(f"cuda:{int(devices[0])}"),)
 
 
 def _unfiltered(make: Any) -> Any:

@@ -7,6 +7,7 @@ how long sequences are, so that nothing can stand in for them.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -19,6 +20,10 @@ _TOKENIZERS: Final = (
 )  # fmt: skip
 _OF_A_HUB: Final = ("DatasetNotFoundError", "OfflineModeIsEnabled", "LocalEntryNotFoundError", "ConnectionError",
                     "FileNotFoundError", "OSError", "ValueError")  # fmt: skip
+
+
+_OF_FILES: Final = ("json", "csv", "text", "parquet", "arrow", "imagefolder", "audiofolder")
+"""Builders of data sets that read files which a script names."""
 
 
 class NotHereError(VramwiseError):
@@ -79,6 +84,8 @@ class NotHere:
         load = datasets.load_dataset
 
         def loaded(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if tempfile.tempdir is not None and (str(path) in _OF_FILES or os.path.exists(str(path))):
+                kwargs.setdefault("cache_dir", tempfile.tempdir)  # Arrow reads what was written aside by its real name
             try:
                 return load(path, *args, **kwargs)
             except (OSError, ValueError) as problem:

@@ -12,6 +12,7 @@ import runpy
 import signal
 import sys
 import traceback
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -35,13 +36,14 @@ from vramwise.dryrun.tracer import TooMuchError
 from vramwise.dryrun.values import NoValueError, line_in, refusal_of
 from vramwise.dryrun.weights import weights_from_configs
 from vramwise.dryrun.worker import played
-from vramwise.errors import UsageError, VramwiseError
+from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.measure.job import Report
 from vramwise.measure.libraries import library, versions
 from vramwise.units import format_bytes
 
 _TIMES_A_CARD: Final = 10
 """What nobody means to run: a script that asks for more is in a loop, or its sizes are wrong."""
+_LONGEST_WORDS: Final = 200
 
 
 class TooLong(BaseException):
@@ -93,7 +95,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     except UsageError as problem:
         return {"usage": str(problem)}
     except BaseException as problem:
-        failure = _why(problem, steps, missed, asked["timeout_s"])
+        failure = _why(problem, steps, missed, asked)
     signal.alarm(0)
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
@@ -108,13 +110,13 @@ def _replacements(steps: Steps, missed: NotHere) -> list[tuple[Any, str, Any]]:
     return [*steps.replacements(), *weights_from_configs(), *missed.replacements(), *saved_in_memory()]
 
 
-def _why(problem: BaseException, steps: Steps, missed: NotHere, timeout_s: float) -> str | None:
+def _why(problem: BaseException, steps: Steps, missed: NotHere, asked: Mapping[str, Any]) -> str | None:
     """Why a script did not come to its end, with its line; None where it came far enough."""
     line = line_in(problem.__traceback__)
     if isinstance(problem, EnoughSteps):
         return None
     if isinstance(problem, TooLong):
-        return f"{line}: the script was here after {timeout_s:.0f} s (--timeout)"
+        return f"{line}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
     if isinstance(problem, TooMuchError):
         much = format_bytes(problem.args[0])
         return f"{line}: here the script holds {much}, more than {_TIMES_A_CARD} times the card's memory"
@@ -122,7 +124,7 @@ def _why(problem: BaseException, steps: Steps, missed: NotHere, timeout_s: float
         if steps.model is not None and (steps.stepped or not problem.code):
             return None
         wanted = "a model ran on the card" if steps.model is None else "an optimizer had stepped"
-        return f"{line}: the script ended here before {wanted} (exit code {problem.code})"
+        return f"{line}: the script ended here before {wanted} (exit code {problem.code}){_last_said(asked)}"
     print("".join(traceback.format_exception(problem)), file=sys.stderr)
     if isinstance(problem, NoValueError):
         return str(problem)
@@ -132,6 +134,18 @@ def _why(problem: BaseException, steps: Steps, missed: NotHere, timeout_s: float
         return f"{line}: {problem}"
     said = " ".join(str(problem).split())
     return refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {said}"
+
+
+def _last_said(asked: Mapping[str, Any]) -> str:
+    """What a script that ends itself said last: argparse names the flag, and nobody else has the line."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        lines = Path(asked["folder"]).with_name("stderr").read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return f": {clipped(last, _LONGEST_WORDS)}" if last else ""
 
 
 def _take_time(seconds: float) -> None:

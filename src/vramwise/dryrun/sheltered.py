@@ -20,6 +20,7 @@ from typing import Any
 from vramwise.dryrun.fake_cuda import replaced
 
 _WRITING = frozenset("wax+")
+_OPENED_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 @contextmanager
@@ -44,7 +45,7 @@ def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
 
 
 def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
-    real_open, mkdir, remove, rename = builtins.open, os.mkdir, os.remove, os.replace
+    real_open, os_open, mkdir, remove, rename = builtins.open, os.open, os.mkdir, os.remove, os.replace
 
     def place(path: Any) -> Any:
         """Where a file of that name would be written."""
@@ -61,6 +62,16 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
             os.makedirs(aside.parent, exist_ok=True)
             return real_open(aside, mode, *args, **kwargs)
         return real_open(aside if isinstance(aside, Path) and aside.exists() else file, mode, *args, **kwargs)
+
+    def opened_low(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        """What locks of files (filelock) and `Path.touch` call."""
+        if kwargs.get("dir_fd") is not None or os.fsdecode(path).startswith("/dev/"):
+            return os_open(path, flags, *args, **kwargs)
+        aside = place(path)
+        if flags & _OPENED_TO_WRITE:
+            os.makedirs(aside.parent, exist_ok=True)
+            return os_open(aside, flags, *args, **kwargs)
+        return os_open(aside if aside.exists() else path, flags, *args, **kwargs)
 
     def made(path: Any, *args: Any, **kwargs: Any) -> None:
         aside = place(path)
@@ -121,8 +132,8 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
             rmtree(place(path), ignore_errors=True)
 
     return [
-        (builtins, "open", opened), (io, "open", opened), (os, "mkdir", made), (os, "remove", removed),
-        (os, "unlink", removed), (os, "replace", moved), (os, "rename", moved), (os, "stat", looked(stat)),
-        (os, "lstat", looked(os.lstat)), (os, "listdir", listed), (os, "scandir", scanned), (os, "rmdir", emptied),
-        (shutil, "rmtree", cleared),
+        (builtins, "open", opened), (io, "open", opened), (os, "open", opened_low), (os, "mkdir", made),
+        (os, "remove", removed), (os, "unlink", removed), (os, "replace", moved), (os, "rename", moved),
+        (os, "stat", looked(stat)), (os, "lstat", looked(os.lstat)), (os, "statvfs", looked(os.statvfs)),
+        (os, "listdir", listed), (os, "scandir", scanned), (os, "rmdir", emptied), (shutil, "rmtree", cleared),
     ]  # fmt: skip
