@@ -54,6 +54,23 @@ def test_an_evaluation_holds_what_the_real_forward_pass_holds(sizes: dict[str, i
     assert own == pytest.approx(peak_bytes(evaluate), rel=0.002)
 
 
+def test_an_evaluation_keeps_the_cache_that_nobody_turned_off() -> None:
+    model = transformers.LlamaForCausalLM(config(WIDE)).eval()
+    ids = torch.randint(0, 512, (BATCH, SEQUENCE))
+
+    def evaluate() -> None:
+        with torch.no_grad():
+            model(input_ids=ids, labels=ids, use_cache=True)
+
+    stated = {"eval_batch_size": BATCH, "framework_version": "transformers 4.57"}
+    parts = moments(job(WIDE, **stated))["evaluation"].parts
+    own = sum(parts.get(name, 0) for name in ("forward temporaries", "masks", "weight casts", "outputs held"))
+    assert own == pytest.approx(peak_bytes(evaluate), rel=0.01)
+    for other in ({"framework_version": "transformers 5.1"}, {"framework_version": "transformers 4.57, trl 0.24"},
+                  {"framework": "llamafactory"}, {"eval_batch_size": None}):  # fmt: skip
+        assert "outputs held" not in moments(job(WIDE, **(stated | other)))["evaluation"].parts
+
+
 def test_the_norms_of_clipping_are_a_scalar_a_tensor_and_their_stack() -> None:
     """The same on fake CUDA tensors: 183 traced steps in test_traced_moments.py."""
     found = moments(job(WIDE))

@@ -18,12 +18,13 @@ from vramwise.frameworks.defaults import (
     Default,
 )
 from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding, always
-from vramwise.frameworks.versions import followed, library_version
+from vramwise.frameworks.versions import followed, library_version, names
 from vramwise.scenario import TrainSettings
 
 BITSANDBYTES = ("nf4", "fp4", "int8")
 ACCELERATE_WAITS_SINCE = (1, 11)
 OUTER_UNITS_SINCE = (1, 14)
+NO_CACHE_SINCE = (5, 0)
 
 
 def waits_for_the_last(train: TrainSettings) -> bool:
@@ -45,6 +46,15 @@ def has_outer_units(train: TrainSettings) -> bool:
     accelerate 1.14 and 1.15 utils/fsdp_utils.py fsdp2_prepare_model; 1.13 left both in the root unit.
     """
     return train.fsdp_version == 2 and (followed(train, "accelerate") or OUTER_UNITS_SINCE) >= OUTER_UNITS_SINCE
+
+
+def caches_in_evaluation(train: TrainSettings) -> bool:
+    """Whether Trainer's evaluations fill the cache that `config.use_cache` asks for: before transformers 5.
+
+    transformers 4.38 to 4.57 modeling_llama.py turns it off where a checkpointed model trains, and trainer.py never;
+    5.0 trainer.py sets `model.config.use_cache = args.use_cache`, False. trl's SFTTrainer hands `use_cache=False` over.
+    """
+    return library_version(train) < NO_CACHE_SINCE and not names(train, "trl")
 
 
 def _as_run(train: TrainSettings) -> str:
@@ -97,6 +107,7 @@ RECORD = Framework(
     defaults=DEFAULTS,
     as_run=_as_run,
     trainer=True,
+    caches_in_evaluation=caches_in_evaluation,
     batches="padded",
     classes="as they are",
     attention=attention_of_classes,

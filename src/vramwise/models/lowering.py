@@ -99,6 +99,12 @@ class Lowering:
         self.windows: tuple[tuple[int, int], ...] = ()
         self.named_in: defaultdict[str, list[Tensor]] = defaultdict(list)
 
+    def through_cache(self, along: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """What `DynamicCache.update` hands back of keys and values: copies, along the sequence; the tape knows what it
+        would keep where a pass has none."""
+        self.tape.for_cache += [tensor.storage for tensor in tensors]
+        return tuple(self.tape.cat([x], along) for x in tensors) if self.execution.use_cache else tensors
+
     def run(self, block: Block) -> None:
         """Runs a block: reads its streams, replaces those that it hands on."""
         self.tape.grad_enabled = not block.no_grad

@@ -24,7 +24,8 @@ class BlockRun:
 
     `weights`: storages of its parameters and their adapters, each with the parameter's place among the block's.
     `is_recomputed`: whether checkpointing that chooses layers by number takes this one. `is_behind_layers`: no layer
-    comes after it, as one comes after the encoder's last norm and what widens or narrows an embedding.
+    comes after it, as one comes after the encoder's last norm and what widens or narrows an embedding. `for_cache`:
+    keys and values that a cache keeps where a pass has one.
     """
 
     name: str
@@ -38,6 +39,7 @@ class BlockRun:
     weights: tuple[tuple[Storage, int], ...] = ()
     is_recomputed: bool | None = None
     is_behind_layers: bool = False
+    for_cache: tuple[Storage, ...] = ()
 
     @cached_property
     def saved_bytes(self) -> Dim:
@@ -230,10 +232,10 @@ def runs_in(block: Block, execution: Execution) -> bool:
 
 
 def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object]) -> BlockRun:
-    first_node, first_saved = len(tape.nodes), len(tape.saved)
+    first_node, first_saved, first_kept = len(tape.nodes), len(tape.saved), len(tape.for_cache)
     action()
     saved = tuple(islice(tape.saved.items(), first_saved, None))
-    return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved)
+    return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved, for_cache=tuple(tape.for_cache[first_kept:]))
 
 
 def _state(block: Block, lowered: Lowering) -> tuple[object, ...]:

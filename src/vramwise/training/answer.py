@@ -201,6 +201,7 @@ def first_quantities(job: Job, fullest: Fullest) -> Counted:
         tensors = counters.down_to(tensors, _at_share(job, rank, *_SHORTER_SAMPLES))
     if may_keep_views(job.train) and rank.data_parallel > 1:
         tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
+    tensors = counters.down_to(tensors, _without_cache(moments))  # a script may turn it off
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
     bare, kinds = counters.plus(tensors, workspace), kinds_of_estimate(job, rank)
@@ -222,6 +223,11 @@ def first_quantities(job: Job, fullest: Fullest) -> Counted:
         "peak_active": counters.allocated_with_errors("peak_active", active, kinds.allocated, certain),
         "total_needed": Quantity(needed.low, needed.expected, max(needed.high, round(process.expected)) + overload),
     })  # fmt: skip
+
+
+def _without_cache(moments: list[Moment]) -> int:
+    """The most that is held where an evaluation fills no cache."""
+    return max(m.total - (m.of(Component.OUTPUTS_HELD) if m.name == "evaluation" else 0) for m in moments)
 
 
 _HEAD_OF_QUEUE = ("forward", "loss", "forward return", "forward end", "backward: head")

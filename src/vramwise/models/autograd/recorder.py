@@ -28,6 +28,7 @@ class Recorder:
         self.autocast = autocast
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
+        self.for_cache: list[Storage] = []
         self.module = ""
         self.in_norm = False
         self.grad_enabled = True

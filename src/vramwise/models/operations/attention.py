@@ -271,8 +271,8 @@ class Attention(AnyAttention):
 @lowering(Attention)
 def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
     """(batch, heads, sequence, d) -> (batch, sequence, heads·d). Raises UndescribedOperationError."""
-    if run.execution.use_cache and op.causal and not op.latent:
-        k, v = run.tape.cat([k], 2), run.tape.cat([v], 2)
+    if op.causal and not op.latent:
+        k, v = run.through_cache(2, k, v)
     chosen = run.execution.attention
     flash = "flash" in (chosen, run.execution.sdpa_backend)
     has_sdpa = not op.eager_only or op.sdpa_by_version in run.execution.types_gaining_sdpa

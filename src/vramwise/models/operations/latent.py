@@ -23,8 +23,7 @@ class Cached(Operation):
 
 @lowering(Cached)
 def cached(run: Lowering, op: Cached, *tensors: Tensor) -> tuple[Tensor, ...]:
-    """What `DynamicCache.update` hands back: copies, along the sequence."""
-    return tuple(run.tape.cat([x], -2) for x in tensors) if run.execution.use_cache else tensors
+    return run.through_cache(-2, *tensors)
 
 
 class LatentKey(Operation):

@@ -90,7 +90,7 @@ def _flash_t5(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, bia
 
 def _cached_source(run: Lowering, op: Attention, x: Tensor) -> Tensor:
     """Keys or values of the encoder's tokens pass through a `DynamicCache` too, which copies them."""
-    return run.tape.cat([x], 2) if run.execution.use_cache and op.cross else x
+    return run.through_cache(2, x)[0] if op.cross else x
 
 
 def _masked_bias(run: Lowering, op: Attention, bias: Tensor) -> Tensor:

@@ -89,6 +89,8 @@ class Run(Generic[Bytes, Most]):
     """What the output layer reads."""
     outputs_held: Bytes
     """What the model's outputs refer to and autograd does not."""
+    cached: Bytes
+    """Keys and values that the cache of an evaluation keeps, where it has one."""
     weight_gradients: Bytes
     """All gradients of its parameters, in the dtype in which they leave backward."""
     forward_peak: Most
@@ -120,6 +122,7 @@ class Run(Generic[Bytes, Most]):
             tables=_sum(self.tables, axes),
             last_hidden=_sum(self.last_hidden, axes),
             outputs_held=_sum(self.outputs_held, axes),
+            cached=_sum(self.cached, axes),
             weight_gradients=_sum(self.weight_gradients, axes),
             forward_peak=largest(self.forward_peak, axes),
             unsaved_peak=largest(self.unsaved_peak, axes),
@@ -333,6 +336,7 @@ def _run_shape(
         tables=_groups(dict.fromkeys(tables(run))),
         last_hidden=_groups(named_by_frames(run)),
         outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
+        cached=_groups(dict.fromkeys(run.for_cache)),
         weight_gradients=walk.weight_gradients,
         forward_peak=undominated(
             _first_pass(run, stays if checkpointed else None, [*passing, *cached], passed, uses).moments

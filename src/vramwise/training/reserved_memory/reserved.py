@@ -66,7 +66,7 @@ def reserved(
 
     Nor does the pool of small blocks serve large ones: gradients and temporaries of adapters come on top of a peak that
     large tensors make. Where batches are padded their lengths vary, and blocks of one length stay beside those of
-    another: at most the logits and loss once more.
+    another: at most the logits and loss once more. So do the steps' beside those of an evaluation of other rows.
     """
     ratio = _settled(reserved_ratio(train, placement))
     if train.expandable_segments and exchanged.by_call is not None:
@@ -77,6 +77,7 @@ def reserved(
         apart = small_blocks(moments, states) if placement.gradient_shards == 1 else 0
         lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
         kept = plus(scaled(allocated, ratio), Node("small blocks", apart, "derived"))
+        kept = plus(kept, blocks_of_steps(moments, train))
         return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))
     held_gradients = max(moments, key=lambda moment: moment.total).of(Component.GRADIENTS)
     elsewhere = held_gradients + exchanged.prefetched
@@ -116,6 +117,22 @@ def small_blocks(moments: Sequence[Moment], states: ModelStates) -> int:
 def logits_of_another_length(moments: Sequence[Moment]) -> int:
     """The most bytes of logits and loss at one moment."""
     return max(moment.of(Component.LOGITS_AND_LOSS) for moment in moments)
+
+
+def blocks_of_steps(moments: Sequence[Moment], train: ResolvedTrain) -> Node:
+    """The most that steps leave free and an evaluation of other rows finds no use for: all that they hold beside what
+    stays, or all of its own where that is less."""
+    evaluation = next(moment for moment in moments if moment.name == "evaluation")
+    own = sum(map(evaluation.of, _OF_AN_EVALUATION))
+    steps = max(moment.total for moment in moments if moment is not evaluation)
+    unused = max(0, min(own, steps - (evaluation.total - own)))
+    differs = train.eval_batch_size not in (None, train.micro_batch_size)
+    return Node("blocks of steps", 0, "assumed", high=unused if differs else 0)
+
+
+_OF_AN_EVALUATION = (
+    Component.INPUTS, Component.WEIGHT_CASTS, Component.OUTPUTS_HELD, Component.FORWARD_TEMPORARIES,
+)  # fmt: skip
 
 
 @record
@@ -233,7 +250,5 @@ def _around(
     expected = max(played.reserved + beside, allocated.expected)
     kept = Quantity(min(allocated.low * share, expected), expected, max(allocated.high * share, expected))
     lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
-    return plus(
-        scaled(kept, slack),
-        Node("logits of another length", 0, "assumed", high=lengths),
-    )
+    kept = plus(scaled(kept, slack), blocks_of_steps(moments, train))  # evaluations are not played
+    return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))

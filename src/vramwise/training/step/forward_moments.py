@@ -70,31 +70,34 @@ _TELLING = 2
 
 @record
 class EvaluationPass:
-    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else where it and the gathered weights
-    are largest, with its place."""
+    """Bytes of ids and labels, of autocast's 16-bit weights, and of everything else where it, the gathered weights and
+    the cache are largest, with its place."""
 
     inputs: int
     casts: int
     gathered: int
+    cached: int
     temporaries: int
     operation: str
 
 
 def evaluation_pass(
-    shape: StepShape, runs: Sequence[RunBytes], axes: Axes, *, logits: bool, gathered: int, gathered_at_loss: int
-) -> EvaluationPass:
-    """Autocast's casts of trained weights pile up, everything else goes after its use.
+    shape: StepShape, runs: Sequence[RunBytes], axes: Axes,
+    *, logits: bool, caches: bool, gathered: int, gathered_at_loss: int,
+) -> EvaluationPass:  # fmt: skip
+    """Autocast's casts of trained weights pile up, and keys and values if it `caches`; all else goes after its use.
 
     `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
     `gathered`, `gathered_at_loss`: bytes of weights that are whole in a block, and while the loss runs.
     """
     masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
-    alive, name, embedded, whole = 0, "", 0, gathered
+    alive, name, embedded, whole, cached, filled = 0, "", 0, gathered, 0, 0
     times = Counter[int]()
     for run in runs:
         times[id(run)] += 1
-        if times[id(run)] > _TELLING:
+        below, filled = filled, filled + (run.cached if caches else 0)
+        if times[id(run)] > _TELLING and filled == below:
             continue
         size = run.unsaved_peak.total
         if run.layer is not None:
@@ -106,10 +109,10 @@ def evaluation_pass(
         else:
             size += run.incoming
         here = min(gathered, gathered_at_loss) if run.name == "loss" else gathered
-        if size + here > alive + (whole if name else 0):
-            alive, name, whole = size, run.unsaved_peak.operation, here
+        if size + here + filled > alive + cached + (whole if name else 0):  # this layer's stay behind its attention
+            alive, name, whole, cached = size, run.unsaved_peak.operation, here, filled
     inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
-    return EvaluationPass(inputs, sum(run.casts for run in runs), whole, alive, name)
+    return EvaluationPass(inputs, sum(run.casts for run in runs), whole, cached, alive, name)
 
 
 def forward_moments(state: StepState) -> list[Moment]:

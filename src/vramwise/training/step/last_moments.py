@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from vramwise.frameworks import framework_of
+from vramwise.models import Model
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import Component
@@ -10,6 +12,7 @@ from vramwise.training.exchange.zero_buffers import returned_weight_bytes
 from vramwise.training.model_states.states import rounded, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import read_by, step_axes
+from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.forward_moments import evaluation_pass
 from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
@@ -49,16 +52,23 @@ def evaluation(state: StepState) -> Moment:
         shape = step_shape(state.model, train, batch, sequence, accumulating=False)
         runs = on_stage(shape.at(sizes), state.placement)
     found = evaluation_pass(
-        shape, runs, sizes, logits=makes_logits(train),
+        shape, runs, sizes, logits=makes_logits(train), caches=caches_in_evaluation(state.model, train),
         gathered=state.exchanged.gathered, gathered_at_loss=state.exchanged.at_loss,
     )  # fmt: skip
     gradients = 0 if train.set_to_none else state.gradients.all
     parts = state.holding(gradients, state.gradients.whole(waiting=False), found.gathered) | {
         Component.INPUTS: found.inputs,
         Component.WEIGHT_CASTS: found.casts,
+        Component.OUTPUTS_HELD: found.cached,
         Component.FORWARD_TEMPORARIES: found.temporaries,
     }
     return Moment("evaluation", parts, found.operation)
+
+
+def caches_in_evaluation(model: Model, train: ResolvedTrain) -> bool:
+    """Whether an evaluation that a scenario states fills a cache, as configs ask for and no framework turns off."""
+    stated = train.eval_batch_size is not None
+    return stated and framework_of(train).caches_in_evaluation(train) and bool(model.config.get("use_cache", True))
 
 
 def _later_micro_batch(state: StepState) -> Moment:
