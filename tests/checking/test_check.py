@@ -87,6 +87,14 @@ def test_what_is_not_understood_is_2(capsys, words, said):
     assert said in err
 
 
+def test_a_file_that_starts_nothing_is_not_said_to_be_missing(capsys, tmp_path):
+    notes = tmp_path / "NOTES.md"
+    notes.write_text("nothing to run here\n", encoding="utf-8")
+    code, _, err = run(capsys, "--gpu", "h100", str(notes))
+    assert code == 2
+    assert "starts no program that is known here" in err
+
+
 def test_an_unknown_model_is_not_0(capsys):
     assert run(capsys, "--gpu", "h100", "--", "vllm", "serve", "nobody/nothing-77b")[0] == 4
 

@@ -242,6 +242,25 @@ def test_default_targets_are_pefts() -> None:
 
 
 @pytest.mark.parametrize(
+    "start", ["torchrun --nproc_per_node 2 -m train", "python -m sft", "python3 -m torch.distributed.run -m train"]
+)
+def test_a_module_of_ones_own_without_a_package_is_a_training_script(start: str) -> None:
+    assert read(f"{start} {LLAMA} --per_device_train_batch_size 3").scenario["train"]["micro_batch_size"] == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [("python -m pdb train.py", "train.py"), ("python -m accelerate launch train.py", "train.py"),
+     ("accelerate launch -m lm_eval --model hf", None), ("torchrun -m pytest tests", None)],
+)  # fmt: skip
+def test_a_module_that_runs_another_is_no_training_script(line: str, script: str | None) -> None:
+    if script is None:
+        assert not names_a_program(shlex.split(line))
+    else:
+        assert read(f"{line} {LLAMA}").scenario["model"] == "meta-llama/Llama-3.1-8B"
+
+
+@pytest.mark.parametrize(
     "line",
     ["deepspeed --include @ train.py --model_name_or_path gpt2",
      "torchrun --nproc_per_node ² train.py --model_name_or_path gpt2",

@@ -98,4 +98,5 @@ def _refuse_nothing(args: argparse.Namespace) -> None:
         return
     if args.model is None:
         raise UsageError("nothing to check: give a FILE, or a command after --")
-    raise UsageError(f'"{clipped(args.model)}" is no file here: give a FILE, a command after --, or MODEL with --task')
+    why = "starts no program that is known here" if os.path.exists(args.model) else "is no file here"
+    raise UsageError(f'"{clipped(args.model)}" {why}: give a FILE, a command after --, or MODEL with --task')

@@ -36,6 +36,7 @@ _OF_A_SCRIPT = "trainer"
 
 _LAUNCHER_MODULES = ("torch.distributed", "accelerate.commands", "deepspeed.launcher")
 _LAUNCHERS = frozenset({"accelerate", "torchrun", "deepspeed"})
+_TRAINERS_FLAGS = frozenset({"__model_name_or_path", "__per_device_train_batch_size"})
 _MODULES = {module: name for name, line in _STARTED for module in line.modules}
 _IMAGES = tuple((re.compile(line.image), name) for name, line in _STARTED if line.image)
 _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
@@ -215,9 +216,17 @@ def _script(word: str, rest: Sequence[str], launched: bool) -> str | None:
     if word in ("-m", "--module"):
         module = rest[0] if rest else ""
         own_modules = tuple(command.module for command in _training_modules())
-        is_launcher = module.startswith(_LAUNCHER_MODULES) or "." not in module
-        return module if not is_launcher and (launched or module.startswith(own_modules)) else None
+        is_launcher = module.startswith(_LAUNCHER_MODULES)
+        own = module.startswith(own_modules) or (launched and "." in module) or _is_a_trainers(rest)
+        return module if own and not is_launcher else None
     return word if word.endswith(".py") and not word.startswith("-") and (launched or rest) else None
+
+
+def _is_a_trainers(module: Sequence[str]) -> bool:
+    """Whether a module of somebody's own (`-m train`, where others are `-m lm_eval` or `-m pdb train.py`) takes the flags
+    of Trainer's scripts."""
+    takes = any(word.partition("=")[0].replace("-", "_") in _TRAINERS_FLAGS for word in module[1:])
+    return takes and module[0] not in _LAUNCHERS and not any(word.endswith(".py") for word in module)
 
 
 def _inside(words: tuple[str, ...]) -> tuple[str, ...]:
