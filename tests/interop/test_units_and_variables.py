@@ -160,3 +160,42 @@ PULLED_WITHIN = """services:
 def test_what_is_pulled_into_ollamas_server_is_the_model(tmp_path, text):
     launch = launch_of(tmp_path, "compose.yml", text)
     assert (launch.scenario["model"], launch.scenario["serve"]["n_ctx"]) == ("Qwen/Qwen3-14B", 16384)
+
+
+IN_A_SHELL = """services:
+  q:
+    image: vllm/vllm-openai:v0.8.5
+    entrypoint:
+      - bash
+      - -c
+      - |
+        bash /opt/install.sh || exit 1
+        more=(--enforce-eager)
+        exec vllm serve "$$@" "$${more[@]}"
+      - --
+    command: ["--model", "Qwen/Qwen3-8B", "--max-model-len", "${LENGTH:-${CONTEXT:-8192}}"]
+"""
+IN_A_PODS_SHELL = """apiVersion: v1
+kind: Pod
+metadata: {name: q}
+spec:
+  containers:
+  - {name: q, image: "vllm/vllm-openai:v0.8.5", command: [/bin/sh, -c], env: [{name: LENGTH, value: "8192"}],
+     args: ["pip install x; vllm serve Qwen/Qwen3-8B --enforce-eager --max-model-len $LENGTH"]}
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("compose.yml", IN_A_SHELL), ("pod.yaml", IN_A_PODS_SHELL)])
+def test_a_shell_in_a_container_has_its_arguments_and_the_images_version(tmp_path, name, text):
+    scenario = launch_of(tmp_path, name, text).scenario
+    assert (scenario["model"], scenario["serve"]["engine_version"]) == ("Qwen/Qwen3-8B", "0.8.5")
+    assert {key: scenario["serve"][key] for key in ("max_model_len", "enforce_eager")} == {
+        "max_model_len": 8192, "enforce_eager": True
+    }  # fmt: skip
+
+
+def test_an_image_of_another_engine_leaves_the_command_as_it_is(tmp_path):
+    other = IN_A_PODS_SHELL.replace("vllm/vllm-openai:v0.8.5", "lmsysorg/sglang:v0.5.5")
+    scenario = launch_of(tmp_path, "pod.yaml", other).scenario
+    assert scenario["serve"]["engine"] == "vllm"
+    assert "engine_version" not in scenario["serve"]

@@ -1,7 +1,7 @@
 """Containers of Docker Compose files and Kubernetes manifests: image, command, arguments, environment, card.
 
-Compose fills in `${NAME:-default}` itself and doubles `$$` (compose-spec 12-interpolation.md); Kubernetes fills
-`$(NAME)` from the container's own environment (its API's Container.command and .args).
+Compose fills in `${NAME:-default}` itself, in defaults too, and doubles `$$` (compose-spec 12-interpolation.md);
+Kubernetes fills `$(NAME)` from the container's own environment (its API's Container.command and .args).
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from vramwise.interop.files.shell_words import commands_of
 from vramwise.interop.launch.command import ASSIGNMENT
 from vramwise.interop.launch.flags import cut
 
-_PARAMETER = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)(?:(:?[-?+])([^}]*))?\}|\$([A-Za-z_]\w*)")
+_PLAIN = r"(?!\$\{)[^}]"
+_DEFAULT = rf"(?:{_PLAIN}|\$\{{(?:{_PLAIN}|\$\{{(?:{_PLAIN})*\}})*\}})*"
+_PARAMETER = re.compile(rf"\$\$|\$\{{([A-Za-z_]\w*)(?:(:?[-?+])({_DEFAULT}))?\}}|\$([A-Za-z_]\w*)")
 _REFERENCE = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _TOLD = [line for engine in engines() if (line := engine.command_line) is not None and line.variables]
 _OF_SERVERS = tuple(line.variables for line in _TOLD)
@@ -78,10 +80,11 @@ def _compose_service(
     mounts = _mounts(service.get("volumes"), filled, path)
     entrypoint, command = ([_outside(word, mounts) for word in words] for words in (entrypoint, command))
     words = [*entrypoint, *command] if entrypoint and _has_shell(entrypoint) else [image, *entrypoint, *command]
+    around = image if words[:1] != [image] else ""
     unset = ", ".join(clipped(one, 40) for one in filled.unset[:8])
     hint = " (.env beside the file sets them, or the environment)"
     notes = (f"not set here, taken as empty: {unset}{hint}",) if unset else ()
-    found = programs_in_words([word for word in words if word], environment, name)
+    found = programs_in_words([word for word in words if word], environment, name, image=around)
     found = found or _by_the_images_name(image, [*entrypoint, *command], environment, name)
     if service.get("build") is not None and not image:
         found = found or _by_its_flags([*entrypoint, *command], environment, name)
@@ -185,11 +188,11 @@ class _Filled:
         found = self._variables.get(name)
         is_set = bool(found) if ":" in kind else found is not None
         if "+" in kind:
-            return other if is_set else ""
+            return self.in_text(other) if is_set else ""
         if is_set and found is not None:
             return found
         if "-" in kind:
-            return other
+            return self.in_text(other)
         if name not in self.unset:
             self.unset.append(name)
         return ""
@@ -267,8 +270,9 @@ def _container(
     arguments = [_referenced(_text(word), environment) for word in _list(container.get("args"))]
     image = str(container.get("image") or "")
     words = [*command, *arguments] if _has_shell(command) else [image, *command, *arguments]
+    around = image if words[:1] != [image] else ""
     own = str(container.get("name") or "")
-    found = programs_in_words([word for word in words if word], environment, name, files)
+    found = programs_in_words([word for word in words if word], environment, name, files, image=around)
     found = found or _by_the_images_name(image, [*command, *arguments], environment, name)
     settings = {**_card(pod), **_gpus(container, group)}
     return [replace(one, name=one.name or own, settings=settings, files=files) for one in found]

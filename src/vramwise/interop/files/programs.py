@@ -8,7 +8,7 @@ from dataclasses import field, replace
 
 from vramwise.errors import clipped
 from vramwise.interop.files.shell_words import ShellCommand, commands_of
-from vramwise.interop.launch import names_a_program
+from vramwise.interop.launch import in_image, names_a_program
 from vramwise.records import record
 
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|z)?sh")
@@ -68,15 +68,31 @@ class Program:
 
 
 def programs_in_words(
-    words: Sequence[str], environment: Mapping[str, str], name: str, files: Mapping[str, str] | None = None
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    name: str,
+    files: Mapping[str, str] | None = None,
+    *,
+    image: str = "",
 ) -> list[Program]:
-    """The known program that the words of a container start, or those in the text or file that its shell is given."""
+    """The known program that the words of a container start, or those in the text or file that its shell is given.
+
+    `image`: whose container a shell is started in: the program that comes with it is of its version.
+    """
+    found = _programs_in_words(words, environment, name, files)
+    return [replace(one, words=in_image(image, one.words)) for one in found]
+
+
+def _programs_in_words(
+    words: Sequence[str], environment: Mapping[str, str], name: str, files: Mapping[str, str] | None
+) -> list[Program]:
     for place, word in enumerate(words[:-1]):
         if _SHELL.fullmatch(word):
             rest = next((index for index, flag in enumerate(words[place + 1 :], place + 1) if _WITH_TEXT.fullmatch(flag)
                          or not flag.startswith("-")), None)  # fmt: skip
             if rest is not None and _WITH_TEXT.fullmatch(words[rest]) and words[rest + 1 :]:
-                return programs_in_text(words[rest + 1], environment, name, before=words[:place])
+                arguments = words[rest + 3 :]
+                return programs_in_text(words[rest + 1], environment, name, before=words[:place], arguments=arguments)
             if rest is not None and files and words[rest] in files:
                 return programs_in_text(files[words[rest]], environment, name, before=words[:place])
     found = (*(f"{key}={value}" for key, value in environment.items()), *(_pulled(words) or words))
@@ -84,16 +100,25 @@ def programs_in_words(
 
 
 def programs_in_text(
-    text: str, environment: Mapping[str, str], name: str, *, before: Sequence[str] = (), depth: int = 0
+    text: str,
+    environment: Mapping[str, str],
+    name: str,
+    *,
+    before: Sequence[str] = (),
+    arguments: Sequence[str] = (),
+    depth: int = 0,
 ) -> list[Program]:
-    """The known programs that a shell's text starts, its first with `name`, others with a number behind it."""
-    script = commands_of(text, environment)
+    """The known programs that a shell's text starts, its first with `name`, others with a number behind it.
+
+    `arguments`: what `"$@"` stands for in it: of `sh -c TEXT NAME ARGUMENT…` (POSIX sh, OPTIONS) the words behind NAME.
+    """
+    script = commands_of(text, environment, arguments)
     exported = {**environment, **script.exported}
     found: list[Program] = []
     for command in script.commands:
-        inner = _inner_text(command)
+        inner, given = _inner_text(command)
         if inner is not None and depth < _NESTED:
-            found += programs_in_text(inner, exported, name, before=before, depth=depth + 1)
+            found += programs_in_text(inner, exported, name, before=before, arguments=given, depth=depth + 1)
             continue
         if command.words[:1] and command.words[0] in OF_THE_SHELL:
             continue
@@ -118,13 +143,13 @@ def _pulled(words: Sequence[str]) -> tuple[str, ...]:
     return () if named is None else ("ollama", "pull", named.group(1))
 
 
-def _inner_text(command: ShellCommand) -> str | None:
-    """The text that a command gives to a shell of its own."""
+def _inner_text(command: ShellCommand) -> tuple[str | None, tuple[str, ...]]:
+    """The text that a command gives to a shell of its own, and the arguments that it gives to the text."""
     words = command.words
     for place, word in enumerate(words[:-2]):
         if _SHELL.fullmatch(word) and _WITH_TEXT.fullmatch(words[place + 1]):
-            return words[place + 2]
-    return None
+            return words[place + 2], words[place + 4 :]
+    return None, ()
 
 
 def _notes(command: ShellCommand, undecided: Sequence[str], text: str) -> tuple[str, ...]:

@@ -1,15 +1,16 @@
 """Shell text cut into commands, their variables filled in where the text itself says them. Nothing is run.
 
-Assignments, exports, arrays, `${NAME:-default}`, sums in `$((…))`, quotes, continued lines, here-documents that `read`
-takes into a variable, and the first value of a `for` loop are followed. What only a run would tell (`$(…)`, backquotes,
-arguments of the script, variables set elsewhere) is named in `unknown`, and left out together with the flag before it.
+Assignments, exports, arrays, `${NAME:-default}`, sums in `$((…))`, quotes, continued lines, here-documents that
+`read` takes into a variable, the first value of a `for` loop and `"$@"` of a text with known arguments are
+followed. What only a run would tell (`$(…)`, backquotes, arguments of the script, variables set elsewhere) is
+named in `unknown`, and left out together with the flag before it.
 In branches a variable keeps its first value (`undecided` names those that another branch sets differently).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vramwise.errors import SourceError
@@ -47,9 +48,11 @@ class Commands:
     undecided: list[str] = field(default_factory=list)
 
 
-def commands_of(text: str, variables: Mapping[str, str] | None = None) -> Commands:
-    """The commands of a shell's text. Raises SourceError for one that grows beyond measure."""
-    return _Reader(text, dict(variables or {})).read()
+def commands_of(text: str, variables: Mapping[str, str] | None = None, arguments: Sequence[str] = ()) -> Commands:
+    """The commands of a shell's text, given its `arguments`. Raises SourceError for one that grows beyond measure."""
+    reader = _Reader(text, dict(variables or {}))
+    reader.arrays["@"] = reader.arrays["*"] = list(arguments)
+    return reader.read()
 
 
 class _Reader:
@@ -287,7 +290,7 @@ class _Reader:
         following = text[place + 1 : place + 2]
         if following in ("@", "*"):
             self.place = place + 2
-            return []
+            return self.arrays.get(following, [])
         if following.isdecimal() or following in ("#", "?", "$", "!", "-"):
             return self._unknown(place, place + 2)
         self.place = place + 1

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vramwise.interop.launch.command import Launch, names_a_program, read_command
+from vramwise.interop.launch.command import Launch, in_image, names_a_program, read_command
 
-__all__ = ["Launch", "names_a_program", "read_command"]
+__all__ = ["Launch", "in_image", "names_a_program", "read_command"]

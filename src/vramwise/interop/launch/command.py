@@ -84,6 +84,15 @@ def names_a_program(words: Sequence[str]) -> bool:
     return _start(words) is not None or nearest_to(words) is not None
 
 
+def in_image(image: str, words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a program with the image around it, where it is that engine's: its tag says the version."""
+    around, inside = (_start([image]), _start(words)) if image else (None, None)
+    if around is None or inside is None or around.engine != inside.engine:
+        return tuple(words)
+    place = next((index for index, word in enumerate(words) if not ASSIGNMENT.match(word)), 0)
+    return (*words[:place], image, *words[place:])
+
+
 def read_command(words: Sequence[str]) -> Launch:
     """The scenario of a command line. Raises UsageError where it starts no known engine or names no model."""
     start = _start(words)
@@ -223,8 +232,7 @@ def _script(word: str, rest: Sequence[str], launched: bool) -> str | None:
 
 
 def _is_a_trainers(module: Sequence[str]) -> bool:
-    """Whether a module of somebody's own (`-m train`, where others are `-m lm_eval` or `-m pdb train.py`) takes the flags
-    of Trainer's scripts."""
+    """Whether a module of one's own takes the flags of Trainer's scripts (`-m lm_eval`, `-m pdb train.py` do not)."""
     takes = any(word.partition("=")[0].replace("-", "_") in _TRAINERS_FLAGS for word in module[1:])
     return takes and module[0] not in _LAUNCHERS and not any(word.endswith(".py") for word in module)
 
