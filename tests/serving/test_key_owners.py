@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "tensor_split": ([3, 1], TWO, MOE),
     "split_mode": ("none", TWO, MOE),
     "main_gpu": (1, {**TWO, "split_mode": "none"}, MOE),
-    "ggml_backend": ("vulkan", {"n_parallel": 1, "logits_all": False}, MOE),
+    "ggml_backend": ("vulkan", {"n_parallel": 1, "logits_all": False, "n_ubatch": 2048}, GEMMA),
     "fit": (False, {"gpu": "rtx-4090"}, GEMMA),
     "no_kv_offload": (True, {}, MOE),
     "mmproj": ("auto", {}, GEMMA),
