@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+import vramwise
 from vramwise import errors
 from vramwise.errors import (
     ScenarioError,
@@ -67,3 +68,10 @@ def test_a_long_name_is_clipped_to_one_line():
     text = str(UnknownNameError("model", "x\n" * 500))
     assert len(text) < 90
     assert "\n" not in text
+
+
+def test_a_key_of_another_task_is_named_as_this_one_calls_it() -> None:
+    with pytest.raises(ScenarioError, match=r"not to serve: there it is max_model_len$"):
+        vramwise.estimate("gpt2", task="serve", sequence_length=4)
+    with pytest.raises(ScenarioError, match=r"not to serve$"):
+        vramwise.estimate("gpt2", task="serve", checkpointing="full")

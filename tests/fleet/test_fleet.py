@@ -9,6 +9,7 @@ import pytest
 from made_fleet import ASKED, CHAT_COMMAND, END, HOSTILE, START, TOKENS_AN_HOUR
 
 from vramwise.cli.main import main
+from vramwise.fleet.report import _days_plot
 
 WEEK = 7 * 24
 MIB = 2**20
@@ -172,3 +173,20 @@ def test_a_manifest_tells_the_command(ask, capsys, tmp_path):
     assert ask("--specs", str(tmp_path), "--json") == 0
     found = {job["id"]: job for job in json.loads(capsys.readouterr().out)["jobs"]}["serving/chat"]
     assert (found["smaller_gpu"], found["smaller_by"]) == ("l4", "estimate")
+
+
+def test_of_many_days_some_are_dated() -> None:
+    day = 86_400
+    days = [
+        {
+            "start_s": day * i,
+            "gpu_hours": 24.0,
+            "idle_gpu_hours": 6.0,
+            "launch_bound_gpu_hours": 2.0,
+            "communication_gpu_hours": 1.0,
+        }
+        for i in range(32)
+    ]
+    plot = _days_plot(days)
+    assert plot.count("-0") + plot.count("-1") >= 8
+    assert plot.count("<text") < 32

@@ -10,6 +10,7 @@ import pytest
 
 import vramwise.hardware as hardware
 from vramwise.hardware import Gpu, context_bytes, find_gpu, gpus
+from vramwise.hardware.memory import nominal_total
 from vramwise.units import GIB, MIB
 
 TABLES = Path(hardware.__file__).parent
@@ -238,3 +239,9 @@ def test_query_filters_by_every_word() -> None:
     assert [gpu.id for gpu in gpus("a100 80gb")] == ["a100-pcie-80gb", "a100-sxm-80gb"]
     assert all(gpu.vendor == "AMD" for gpu in gpus("amd"))
     assert gpus("no such card") == []
+
+
+def test_a_driver_reports_a_little_less_than_is_sold() -> None:
+    assert nominal_total("AMD", 24, shared=False) == 24 * GIB
+    assert nominal_total("NVIDIA", 128, shared=True) == 128 * GIB
+    assert 0.95 * 24 * GIB < nominal_total("NVIDIA", 24, shared=False) < 24 * GIB

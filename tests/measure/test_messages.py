@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramwise import engines as records
 from vramwise.cli.screens.oom import where_of
 from vramwise.errors import UsageError
 from vramwise.measure import diagnose_text
@@ -381,3 +382,9 @@ def test_the_setting_against_fragmentation_is_that_of_the_device():
     (found,) = diagnose_text(text)
     assert found.changes[0].what.startswith("PYTORCH_ALLOC_CONF=expandable_segments:True")
     assert "CUDA" not in found.changes[0].what
+
+
+def test_an_engine_is_found_by_what_its_makers_call_it() -> None:
+    for engine in records.engines():
+        assert records.engine_titled(engine.title) is engine
+    assert records.engine_titled("no such engine") is None

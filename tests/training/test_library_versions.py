@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from vramwise.estimation import estimate
+from vramwise.frameworks.versions import bitsandbytes_version
+from vramwise.scenario import Scenario
 from vramwise.units import GB, MIB
 
 
@@ -88,3 +90,8 @@ def test_preparation_widens_nothing_beside_gptq_weights(quantization: str, widen
         for done in (False, True)
     ]  # fmt: skip
     assert (sizes[1] > sizes[0]) == widens
+
+
+def test_the_described_bitsandbytes_stands_for_one_that_nobody_names() -> None:
+    train = Scenario.from_dict({"model": "gpt2", "task": "train", "train": {"framework": "pytorch"}}).train
+    assert bitsandbytes_version(train) == (0, 50, 2)
