@@ -130,10 +130,10 @@ def clipped(text: str, length: int = 60) -> str:
 
 def without_passwords(text: str) -> str:
     """`text` with `user:password@` gone from every address in it, also where a path made one slash of two."""
-    return _USER.sub(r"\1", text) if "@" in text else text
+    return re.sub(_USER, r"\1", text) if "@" in text else text
 
 
-_USER = re.compile(r"(?<=[A-Za-z]{2}:/)(/?)[^/\s\"']*@")
+_USER = r"(?<=[A-Za-z]{2}:/)(/?)[^/\s\"']*@"
 
 
 def printable(text: str) -> str:

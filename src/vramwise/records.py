@@ -200,11 +200,16 @@ def _hash(self: Any) -> int:
     return hash(self.__hashed__(self))
 
 
-def _parameters(*, frozen: bool) -> Any:
-    """`__dataclass_params__`: a dataclass asks its bases whether they are frozen."""
-    plain: Any = dataclass(frozen=frozen, init=False, eq=False, repr=False)(type("Plain", (), {"__doc__": ""}))
-    return plain.__dataclass_params__
+class _Parameters:
+    """`__dataclass_params__`, made when a dataclass asks its bases whether they are frozen."""
+
+    def __init__(self, *, frozen: bool) -> None:
+        self._frozen = frozen
+
+    def __get__(self, _: object, cls: Any) -> Any:
+        plain: Any = type("Plain", (), {"__doc__": ""})
+        return dataclass(frozen=self._frozen, init=False, eq=False, repr=False)(plain).__dataclass_params__
 
 
-_FROZEN, _CHANGING = _parameters(frozen=True), _parameters(frozen=False)
+_FROZEN, _CHANGING = _Parameters(frozen=True), _Parameters(frozen=False)
 _OF_PLAIN_CLASSES = ("__dict__", "__weakref__")

@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from made_traces import document, launch, on_gpu, step, text, two_steps
 
-from vramwise.utilization.profiler import plain_columns
+from vramwise.utilization.profiler import columns, intervals, plain_columns
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "small.pt.trace.json"
 FIGURES = """
@@ -77,7 +78,7 @@ print("numpy" in sys.modules, file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(("events", "traces", "loaded"), [(40, 1, "False"), (7_000, 1, "True"), (40, 2, "True")])
+@pytest.mark.parametrize(("events", "traces", "loaded"), [(40, 1, "False"), (9_000, 1, "True"), (40, 2, "True")])
 def test_numpy_is_not_loaded_for_one_small_trace(tmp_path: Path, events: int, traces: int, loaded: str) -> None:
     for rank in range(traces):
         rows = [row for i in range(events) for row in (launch(20 * i, i + 1), on_gpu("gemm", 20 * i + 5, 9, i + 1))]
@@ -96,5 +97,17 @@ def test_edges_are_numpys() -> None:
         assert module.bincount(found, minlength=6).tolist() == [0, 1, 2, 1, 0, 0]
         assert module.clip(found, 2, module.array([9, 9, 9, 1])).tolist() == [3, 2, 2, 1]
         assert (-(-found // 2)).tolist() == [2, 1, 1, 1]
+        assert module.clip(module.array([-0.0, 0.5, 7.0]), 0, 1).tolist() == [0, 0.5, 1]
+        assert module.searchsorted(module.array([1, 1, 2]), [3, 1, 0, 2]).tolist() == [3, 0, 0, 2]
+        assert module.searchsorted(module.array(range(90)), [7]).tolist() == [7]
         at = module.array([0.0, 1.0, 2.5, 9.0])
         assert module.interp(at, module.array([1.0, 3.0]), module.array([10.0, 30.0])).tolist() == [10, 10, 25, 30]
+
+
+@pytest.mark.parametrize("module", [np, plain_columns])
+def test_a_union_joins_what_touches_and_takes_negative_lengths(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+    monkeypatch.setattr(columns, "np", module, raising=False)
+    start, end = module.array([5, 0, 2, 9, 9, 30]), module.array([9, 3, 3, 8, 12, 31])
+    starts, ends = intervals.union(start, end)
+    assert (starts.tolist(), ends.tolist()) == ([0, 5, 30], [3, 12, 31])
+    assert intervals.union(start[:0], end[:0])[0].tolist() == []

@@ -21,21 +21,20 @@ LANGUAGES = tuple(_SIGNS)
 VARIABLE = "VRAMWISE_LANG"
 FLAG = "--lang"
 _PAGE_GROUPS = ("task", "quantity", "word", "term", "moment")
-_FIELDS = re.compile(r"(?<=\S)( {2,})(?=\S)")
+# patterns are texts here: compiling them takes 4 ms, and only another language than English needs them
+_FIELDS = r"(?<=\S)( {2,})(?=\S)"
 _FIGURES = r"[\d.,]+"
 _KEPT = frozenset({"choices"})
 """Names in braces for what is written as it is in every language: values of a key, commands, names of models."""
 _WORDS = r"(?:(?! · )[^;])+?"
-_ASIDE = re.compile(r"([^();]*[^(); ]) {0,2}\((.+)\)")
-_NAMED = re.compile(r"{\w+}")
-_HOLE = re.compile(r"\\{(\w+)\\}")
-_NAME_AND_FIGURES = re.compile(
-    r"(?P<sign>[█▓▒░▚▞] )?(?P<name>[^\d(–−]*[^\s\d(–−])(?P<figures>:| [\d(–−<×%./]?[\d.,()–−×%/: ]*)"
-)
+_ASIDE = r"([^();]*[^(); ]) {0,2}\((.+)\)"
+_NAMED = r"{\w+}"
+_HOLE = r"\\{(\w+)\\}"
+_NAME_AND_FIGURES = r"(?P<sign>[█▓▒░▚▞] )?(?P<name>[^\d(–−]*[^\s\d(–−])(?P<figures>:| [\d(–−<×%./]?[\d.,()–−×%/: ]*)"
 _BETWEEN = {" · ": " · ", "; ": "；", "   ": "   ", ": ": "：", ", ": "，"}
 _WITHIN_A_SENTENCE = frozenset({": ", ", "})
-_ENGLISH = re.compile(r"(?<![\w-])[a-z]{2,}(?![\w.=-])")
-_PIECES = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]|[^\u2e80-\u9fff\uff00-\uffef]+")
+_ENGLISH = r"(?<![\w-])[a-z]{2,}(?![\w.=-])"
+_PIECES = r"[\u2e80-\u9fff\uff00-\uffef]|[^\u2e80-\u9fff\uff00-\uffef]+"
 _LONGEST = 1_000
 """Characters of a text that is looked up; longer ones are not this program's own sentences."""
 _chosen = "en"
@@ -109,7 +108,7 @@ def said_line(line: str, columns: int | None = None) -> str:
         return line
     if line.endswith("\\") and " vramwise " not in line:  # flags of a command that began above
         return line
-    pieces = _FIELDS.split(line)
+    pieces = re.split(_FIELDS, line)
     translated = [said(piece) for piece in pieces[::2]]
     if translated == pieces[::2]:
         return line
@@ -158,7 +157,7 @@ def _words(text: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for word in text.split():
         gap = " "
-        for piece in _PIECES.findall(word):
+        for piece in re.findall(_PIECES, word):
             if found and not gap and piece[0] in "，。；：、）！？」%":
                 found[-1] = (found[-1][0] + piece, found[-1][1])
             else:
@@ -179,10 +178,10 @@ def _said(language: str, text: str) -> str:
         if found:
             pieces = found.groupdict().items()
             return template.format(**{name: value if name in _KEPT else said(value) for name, value in pieces})
-    aside = _ASIDE.fullmatch(text)
+    aside = re.fullmatch(_ASIDE, text)
     if aside and said(aside[2]) != aside[2]:
         return f"{said(aside[1])}（{said(aside[2])}）"
-    figures = _NAME_AND_FIGURES.fullmatch(text)
+    figures = re.fullmatch(_NAME_AND_FIGURES, text)
     if figures and figures["name"] in catalog.texts:
         return (figures["sign"] or "") + catalog.texts[figures["name"]] + figures["figures"]
     for between, theirs in _BETWEEN.items():
@@ -196,7 +195,7 @@ def _said(language: str, text: str) -> str:
 
 def _is_left_english(part: str, told: str) -> bool:
     """Whether words of a sentence are left, rather than a name, a setting or figures."""
-    return part == told and len(_ENGLISH.findall(part)) > 1
+    return part == told and len(re.findall(_ENGLISH, part)) > 1
 
 
 @cache
@@ -209,14 +208,14 @@ def _catalog(language: str) -> _Catalog:
     own: dict[str, str] = json.loads((folder / f"sentences.{language}.json").read_text("utf-8"))
     names = {key.partition(".")[2]: text for key, text in page.items() if key.partition(".")[0] in _PAGE_GROUPS}
     texts = names | {text: other for text, other in own.items() if "{" not in text}
-    most_specific_first = sorted((text for text in own if "{" in text), key=lambda text: -len(_NAMED.sub("", text)))
+    most_specific_first = sorted((text for text in own if "{" in text), key=lambda text: -len(re.sub(_NAMED, "", text)))
     helps = {key.rpartition(".")[2]: text for key, text in page.items() if key.startswith("help.")}
     return _Catalog(texts, [(_pattern(text), own[text]) for text in most_specific_first], helps)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
     """What a text with names in braces stands for: figures for `{n}`, else what has nothing that parts a text."""
-    return re.compile(_HOLE.sub(_value, re.escape(text)))
+    return re.compile(re.sub(_HOLE, _value, re.escape(text)))
 
 
 def _value(hole: re.Match[str]) -> str:

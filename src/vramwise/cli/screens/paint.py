@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
 
@@ -19,6 +18,8 @@ NARROWEST, WIDEST = 80, 200
 
 def screen_width() -> int:
     """Columns to write in: the terminal's, within 80 and 200 (100 without a terminal)."""
+    import shutil  # with what unpacks archives, 2 ms
+
     return min(max(shutil.get_terminal_size((100, 24)).columns, NARROWEST), WIDEST)
 
 

@@ -85,17 +85,19 @@ def rank_figures(
     launched = launch_times(events, recording.calls)
     plain = classes_by_name(recording, events)
     own = _own_classes(recording, events)
+    renamed = _renamed(recording, events, plain, own)
     all_events = decompose(events, plain).to_dict()
+    classified = decompose(events, own).to_dict() if renamed else all_events
     streams = sorted({int(stream) for stream in events.stream.tolist()}, key=str)
-    all_events |= {"orphans": orphans(launched), "streams": streams, "n_steps": step_count(recording)}
+    beside = {"orphans": orphans(launched), "streams": streams, "n_steps": step_count(recording)}
     return {
         **about,
         "window": _window(recording, events),
         "orphans": orphans(launched),
-        "all_events": all_events,
+        "all_events": {**all_events, **beside},
         "hta": hta_figures(recording),
-        "tensorboard": tensorboard_figures(recording),
-        "classified": {**decompose(events, own).to_dict(), "renamed": _renamed(recording, events, plain, own)},
+        "tensorboard": tensorboard_figures(recording, events, launched),
+        "classified": {**classified, "renamed": renamed},
         "idle_causes": idle_causes(events, launched).to_dict(),
         "tensor_cores": tensor_core_shares(recording, events, own),
         "products": matrix_products(recording, events),

@@ -20,6 +20,9 @@ def union(start: Integers, end: Integers) -> Spans:
         order = np.argsort(start, kind="stable")
         start, end = start[order], end[order]
         del order
+    if (in_one_pass := getattr(start, "union_until", None)) is not None:
+        spans: Spans = in_one_pass(end)
+        return spans
     end = np.maximum.accumulate(end)
     first = np.ones(len(start), dtype=bool)
     first[1:] = start[1:] > end[:-1]

@@ -13,6 +13,8 @@ from itertools import accumulate, chain, compress, repeat
 from typing import Any
 
 int64, float64 = int, float
+FEW_SEARCHES = 8
+"""So many times fewer than the numbers that are searched: each is searched by itself."""
 
 
 class Column:
@@ -40,7 +42,8 @@ class Column:
         if isinstance(key, Column):
             if key.dtype is bool:
                 return Column(compress(self.values, key.values))
-            return Column(map(self.values.__getitem__, key.values))
+            values = self.values
+            return Column([values[place] for place in key.values])
         return Column(self.values[key]) if isinstance(key, slice) else self.values[key]
 
     def __setitem__(self, key: slice, value: Iterable[object]) -> None:
@@ -124,6 +127,21 @@ class Column:
         """Whether each holds."""
         return all(self.values)
 
+    def union_until(self, end: Column) -> tuple[Column, Column]:
+        """Of intervals that start here in the order of time: starts and ends of what they cover together.
+
+        One pass in place of the six that an array takes.
+        """
+        starts, ends = [self.values[0]], []
+        top = end.values[0]
+        for begins, stops in zip(self.values, end.values, strict=True):
+            if begins > top:
+                starts.append(begins)
+                ends.append(top)
+            if stops > top:
+                top = stops
+        return Column(starts), Column([*ends, top])
+
     def tolist(self) -> list[object]:
         """A list of its own."""
         return list(self.values)
@@ -136,11 +154,14 @@ class Column:
 class _Extreme:
     """`minimum` or `maximum`."""
 
-    def __init__(self, of: Callable[..., object]) -> None:
+    def __init__(self, of: Callable[..., object], beyond: Callable[[Any, Any], bool]) -> None:
         self._of = of
+        self._beyond = beyond
 
     def __call__(self, one: Column, other: object) -> Column:
-        return Column(map(self._of, one.values, _numbers(other)))
+        passed = map(self._beyond, _numbers(other), one.values)
+        pairs = zip(passed, one.values, _numbers(other), strict=False)
+        return Column([second if is_second else first for is_second, first, second in pairs])
 
     def accumulate(self, of: Column) -> Column:
         """The extreme of everything up to each place."""
@@ -152,7 +173,7 @@ class _Extreme:
         return Column(self._of(of.values[begin:end]) for begin, end in zip(begins, ends, strict=True))
 
 
-minimum, maximum = _Extreme(min), _Extreme(max)
+minimum, maximum = _Extreme(min, operator.lt), _Extreme(max, operator.gt)
 
 
 def _numbers(given: object) -> Iterable[object]:
@@ -207,7 +228,15 @@ def sort(of: Column) -> Column:
 
 def searchsorted(ordered: Column, values: Iterable[object]) -> Column:
     """The first place at which each would keep the order."""
-    return Column(bisect_left(ordered.values, one) for one in values)
+    wanted = list(values)
+    if FEW_SEARCHES * len(wanted) < len(ordered):
+        return Column([bisect_left(ordered.values, one) for one in wanted])
+    first = dict(zip(reversed(ordered.values), range(len(ordered) - 1, -1, -1), strict=True))
+    known = map(first.get, wanted)  # most of what is looked for is there, and this a tenth of a search
+    return Column([
+        bisect_left(ordered.values, one) if place is None else place
+        for one, place in zip(wanted, known, strict=True)
+    ])  # fmt: skip
 
 
 def flatnonzero(of: Column) -> Column:
@@ -217,12 +246,13 @@ def flatnonzero(of: Column) -> Column:
 
 def where(mask: Column, yes: object, no: object) -> Column:
     """From the one where the mask holds, else from the other."""
-    return Column(one if holds else other for holds, one, other in zip(mask, _numbers(yes), _numbers(no), strict=False))
+    columns = zip(mask, _numbers(yes), _numbers(no), strict=False)
+    return Column([one if holds else other for holds, one, other in columns])
 
 
 def clip(of: Column, low: object, high: object) -> Column:
     """Not below the one, not above the other."""
-    return Column(map(min, map(max, of.values, _numbers(low)), _numbers(high)))
+    return minimum(maximum(of, low), high)
 
 
 def cumsum(of: Column) -> Column:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vramwise.records import record
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Floats, Integers
@@ -26,7 +27,7 @@ class Likes(NamedTuple):
     occupancy_pct: Floats
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(eq=False, repr=False)
 class GpuEvents:
     """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing.
 

@@ -12,31 +12,32 @@ from typing import TYPE_CHECKING
 
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.decomposition import percent
-from vramwise.utilization.profiler.launches import launch_times
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL
 from vramwise.utilization.profiler.steps import cpu_steps
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
+    from vramwise.utilization.profiler.columns import Integers
     from vramwise.utilization.profiler.recording import GpuEvents, Recording, StepMark
 
 
-def tensorboard_figures(recording: Recording) -> dict[str, object] | None:
+def tensorboard_figures(recording: Recording, events: GpuEvents, launched: Integers) -> dict[str, object] | None:
     """GPU utilization, estimated SM efficiency and estimated achieved occupancy in percent.
 
     GPU utilization: union of kernels in the window over the window. SM efficiency: integral over the window of the
-    running kernels' blocks per SM, cut at one, over the window. Occupancy: mean by duration over
-    kernels whose launch is in the trace. None without
-    kernels; SM efficiency and occupancy None where the trace has no such figures (ROCm).
+    running kernels' blocks per SM, cut at one, over the window. Occupancy: mean by duration over kernels whose launch
+    is in the trace. None without kernels; SM efficiency and occupancy None where the trace has no such figures (ROCm).
+    `events`: those of the GPU, each with when it was launched beside it.
     """
     from vramwise.utilization.profiler.columns import np
 
-    kernels = recording.gpu.where(recording.gpu.kind == KERNEL)
+    are_kernels = events.kind == KERNEL
+    kernels = events.where(are_kernels)
     if not len(kernels):
         return None
     marks = [mark for mark in cpu_steps(recording) if not mark.on_gpu]
     begin = min((mark.start for mark in marks), default=int(kernels.start.min()))
-    end = _last_end(recording, marks) if marks else int(kernels.end.max())
+    end = _last_end(events, launched, marks) if marks else int(kernels.end.max())
     window = end - begin
     running = intervals.length(intervals.clipped_to(intervals.union(kernels.start, kernels.end), begin, end))
     known = ~np.isnan(kernels.blocks_per_sm)
@@ -44,14 +45,12 @@ def tensorboard_figures(recording: Recording) -> dict[str, object] | None:
     return {
         "gpu_utilization_pct": percent(running, window),
         "sm_efficiency_pct": percent(_sm_time(rated, begin, end), window) if known.any() else None,
-        "occupancy_pct": _occupancy(kernels.where(launch_times(kernels, recording.calls) != ABSENT)),
+        "occupancy_pct": _occupancy(kernels.where(launched[are_kernels] != ABSENT)),
         "window_us": window / NS_PER_US,
     }
 
 
-def _last_end(recording: Recording, marks: list[StepMark]) -> int:
-    events = recording.on_gpu
-    launched = launch_times(events, recording.calls)
+def _last_end(events: GpuEvents, launched: Integers, marks: list[StepMark]) -> int:
     cpu_end = max(mark.start + mark.duration for mark in marks)
     inside = (launched >= marks[0].start) & (launched < cpu_end)
     return max(cpu_end, int(events.end[inside].max())) if inside.any() else cpu_end
