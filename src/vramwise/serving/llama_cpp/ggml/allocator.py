@@ -7,8 +7,7 @@ freed with its last reader, a view's root with the last reader of any view; outp
 far it ever reached.
 
 Not modelled: buffers of several chunks (devices with a limit for one allocation, as Vulkan's), memory that a backend
-adds to a tensor (CUDA's copies of quantized caches beside flash attention), tensors kept longer for fused operations
-(Metal, Vulkan).
+adds to a tensor (CUDA's copies of quantized caches beside flash attention), Metal's order of nodes.
 """
 
 from __future__ import annotations
