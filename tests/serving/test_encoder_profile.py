@@ -169,3 +169,9 @@ def test_pixtrals_images_are_masked_where_no_kernel_is_told_their_lengths() -> N
     assert start("0.28.0").phases[1].components.find("profile run: encoder") is not None
     for version in ("0.11.2", "0.29.0"):
         assert start(version).phases[1].components.find("profile run: encoder") is None
+
+
+def test_a_patch_may_be_given_as_its_two_sides() -> None:
+    """OpenGVLab/InternVL3-8B-hf: patch_size [14, 14], image_size [448, 448]."""
+    served = serve("OpenGVLab/InternVL3_5-8B", 1)
+    assert served.quantities["activation_peak"].expected > 0

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from vramwise.models import Config, Model
 from vramwise.models.images import image_tokens
+from vramwise.models.towers.tower_design import num_patches, pair
 from vramwise.serving.common.forward.modules import block_live_set
 
 DEFAULT_MERGE = 2  # Qwen2-VL and its followers join 2 × 2 patches into one token
@@ -89,7 +91,7 @@ def _largest_item(model: Model, vision: Config, video: VideoRule | None) -> _Ite
         largest = max(images, key=lambda image: image.tokens)
         return _Item(largest.patches, largest.tokens, largest.tokens)
     if vision.has("image_size") and vision.has("patch_size"):
-        patches = (vision.size("image_size") // vision.size("patch_size")) ** 2
+        patches = num_patches(vision)
         return _Item(patches, patches, patches)
     return _Item(LARGEST_DYNAMIC_TOKENS * merged, LARGEST_DYNAMIC_TOKENS, LARGEST_DYNAMIC_TOKENS)
 
@@ -99,7 +101,7 @@ def _patch_inputs(vision: Config) -> int:
     if not vision.has("patch_size"):
         return 0
     channels = vision.size("in_channels", "num_channels", "in_chans", default=3)
-    return channels * vision.size("temporal_patch_size", default=1) * vision.size("patch_size") ** 2
+    return channels * vision.size("temporal_patch_size", default=1) * prod(pair(vision, "patch_size"))
 
 
 def tower_bytes(model: Model, patches: int, bytes_per_element: int) -> int:

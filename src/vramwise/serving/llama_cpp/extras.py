@@ -18,6 +18,7 @@ from vramwise.formats.gguf_file import read_gguf
 from vramwise.hardware import Gpu
 from vramwise.models import Model, describe
 from vramwise.models.parallel_cut import ParallelCut
+from vramwise.models.towers.tower_design import num_patches
 from vramwise.result import Node
 from vramwise.scenario import Scenario
 from vramwise.serving.common.adapters import adapted_sizes, adapters_asked
@@ -206,5 +207,5 @@ def _patches(model: Model) -> int:
     if vision is None:
         return 0
     if vision.has("image_size") and vision.has("patch_size"):
-        return int((vision.size("image_size") // vision.size("patch_size")) ** 2)
+        return num_patches(vision)
     return int(WARM_UP_TOKENS * vision.size("spatial_merge_size", default=2) ** 2)
