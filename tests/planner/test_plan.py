@@ -307,7 +307,7 @@ def test_a_host_bounds_what_llama_cpp_leaves_there():
 
 
 def test_unequal_cards_get_a_split_that_is_searched_for():
-    keys = {"engine": "llama.cpp", "gguf_quant": "Q8_0", "n_ctx": 4096, "fit": False}
+    keys = {"engine": "llama.cpp", "gguf_quant": "Q8_0", "n_ctx": 4096, "fit": False, "engine_version": "b10700"}
     scenario = Scenario.from_dict(
         {"model": "Qwen/Qwen3-30B-A3B", "task": "serve", "gpus": ["4090", "4060"], "serve": keys}
     )

@@ -98,8 +98,9 @@ def test_s18_four_v100_do_not_train_65b(capsys):
     assert result["quantities"]["weights"]["expected"] / GIB == pytest.approx(30.4, abs=0.05)
     assert result["capacity"]["total_bytes"] / GIB == pytest.approx(31.75, abs=0.01)
     assert result["verdict"]["fits"] is False
-    memory, kernels = result["verdict"]["reasons"]
+    memory, kernels, weights = result["verdict"]["reasons"]
     assert re.search(r"GiB too little: [\d.,]+ GiB needed, 31\.74 GiB usable;", memory)
+    assert weights.startswith("16-bit weights alone are 121.60 GiB, 30.40 GiB on each of 4 cards")
     assert "flash-attention" in kernels
     assert "V100" in kernels
 
@@ -116,7 +117,7 @@ def test_s18_flash_attention_asked_for_on_a_v100_never_fits(capsys):
 
 def test_s18_with_flash_attention_memory_and_kernel_are_two_reasons_and_each_hint_mends_both(capsys):
     asked = (*LLAMA_65B, "train", "--precision", "fp16", "--fsdp", "full-shard", "--attention", "flash", *FOUR_V100)
-    memory, kernel = answer(capsys, *asked, code=3)["verdict"]["reasons"]
+    memory, kernel, _ = answer(capsys, *asked, code=3)["verdict"]["reasons"]
     assert "too little" in memory
     assert "attention sdpa" in kernel
     screen = run(capsys, *asked, code=3)
