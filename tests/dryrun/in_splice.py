@@ -16,9 +16,9 @@ from vramwise.dryrun.moments import moments_of
 from vramwise.dryrun.recorder import Replay, replayed
 from vramwise.dryrun.repeated import repeated_layers
 from vramwise.dryrun.splice import in_order
+from vramwise.dryrun.whose import TRANSFORMERS
 from vramwise.dryrun.worker import short_run, whole_run
 from vramwise.estimation import estimate
-from vramwise.dryrun.whose import TRANSFORMERS
 from vramwise.measure.job import Job, Report
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import table_of
@@ -46,7 +46,8 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     resolved = estimate(Scenario.from_dict(table)).scenario
     job = Job(case["config"], "a model", resolved, "cuda:0", 2)
     asked = {
-        "job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25, "library": TRANSFORMERS,
+        "job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25,
+        "library": TRANSFORMERS,
     }  # fmt: skip
     short, layers = short_run(asked), repeated_layers(job)
     return {
