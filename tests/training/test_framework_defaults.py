@@ -354,3 +354,26 @@ def test_axolotls_kernels_for_adapters_and_fsdp(sharding: dict[str, Any], runs: 
     train = {"framework": "axolotl", "method": "lora", **sharding}
     scenario = {"model": "meta-llama/Llama-3.1-8B", "task": "train", "num_gpus": 2, "train": train}
     assert ("axolotl" in estimate(scenario).scenario["train"]["kernels"]) == runs
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "fp16-mixed"])
+@pytest.mark.parametrize(
+    ("framework", "method", "narrow"),
+    [
+        ("unsloth", "qlora", True),
+        ("transformers", "qlora", True),
+        ("unsloth", "lora", True),
+        ("llamafactory", "lora", True),
+        ("axolotl", "lora", True),
+        ("transformers", "lora", False),
+        ("unsloth", "full", False),
+        ("axolotl", "full", False),
+    ],
+)
+def test_frozen_weights_beside_autocast_are_loaded_in_16_bits(
+    framework: str, method: str, narrow: bool, precision: str
+) -> None:
+    """unsloth 2024.8 to 2026.7 models/llama.py, LLaMA-Factory 0.8.3 model/patcher.py, axolotl 0.16.1 utils/config."""
+    found = settings(framework, method=method, precision=precision)
+    assert (found["param_dtype"], found["lora_dtype"]) == (precision.split("-")[0] if narrow else "fp32", "fp32")
+    assert settings(framework, method=method, precision=precision, param_dtype="fp32")["param_dtype"] == "fp32"

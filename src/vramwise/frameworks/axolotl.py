@@ -96,7 +96,8 @@ RECORD = Framework(
     notes=_notes,
     counts_anew=True,  # 0.19 utils/bench.py gpu_memory_usage_all
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
-    casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
+    # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 0.16.1 utils/config/__init__.py `cfg.torch_dtype`.
+    casts=Casts(autocast="16-bit", loads_narrow=True),
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
     # examples: quantize_moe_experts in all of them
     quantizing=Quantizing(experts_in=BITSANDBYTES, loads_whole=_loads_whole),

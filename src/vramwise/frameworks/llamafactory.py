@@ -63,7 +63,9 @@ RECORD = Framework(
     attention=attention_of_classes,
     brings_masks=True,  # data/collator.py prepare_4d_attention_mask
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
-    casts=Casts(autocast="16-bit"),  # weights in 16 bits, and Trainer's bf16 or fp16 all the same
+    # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 0.8.3 model/patcher.py `init_kwargs["torch_dtype"] =
+    # model_args.compute_dtype`, 0.9.4 model/loader.py the checkpoint's.
+    casts=Casts(autocast="16-bit", loads_narrow=True),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     quantizing=Quantizing(copies="fp32 under autocast"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py

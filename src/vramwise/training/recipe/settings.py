@@ -140,8 +140,8 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
     if precision == "fp8-mixed" and framework.casts.fp8_weights is not None:
         params, grads, master, states, compute = _DTYPES["bf16-master"]
         params = framework.casts.fp8_weights
-    if method == "qlora" and precision == "bf16-mixed":
-        params = "bf16"  # what is not quantized is loaded in the compute dtype
+    if precision in ("bf16-mixed", "fp16-mixed") and _loads_narrow(train):
+        params = compute
     params = train.param_dtype or params
     if train.param_dtype and precision in ("bf16", "fp16"):
         compute = train.compute_dtype or compute
@@ -181,6 +181,13 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         sequence_parallel=train.sequence_parallel
         or (framework.sharding.sequence_with_tensors and train.tensor_parallel_size > 1),
     )
+
+
+def _loads_narrow(train: TrainSettings) -> bool:
+    """Whether frozen weights are as wide as what is computed: beside 4-bit ones wherever they are loaded (transformers
+    4.57 quantizers/quantizer_bnb_4bit.py `update_dtype`)."""
+    narrow = framework_of(train).casts.loads_narrow and train.fsdp == "none"
+    return train.method == "qlora" or (train.method == "lora" and narrow)
 
 
 def _context_parallel_kind(train: TrainSettings, model: Model) -> str | None:
