@@ -156,18 +156,39 @@ def test_unsloth_cuts_no_logits_without_cut_cross_entropys_triton() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "batch", "length", "loss"),
+    ("version", "batch", "length", "has_logits"),
     [
-        ("unsloth 2024.12.4", 1, 1024, "fused-linear"),
-        ("unsloth 2025.1.1", 1, 1024, "fused"),
-        ("unsloth 2025.1.1", 1, 1025, "fused-linear"),
-        ("unsloth 2025.1.1", 2, 1024, "fused-linear"),
-        ("unsloth 2026.10.9", 2, 512, "fused"),
+        ("unsloth 2024.12.4", 1, 1024, False),
+        ("unsloth 2025.1.1", 1, 1024, True),
+        ("unsloth 2025.1.1", 1, 1025, False),
+        ("unsloth 2025.1.1", 2, 1024, False),
+        ("unsloth 2026.10.9", 2, 512, True),
     ],
 )
-def test_unsloth_keeps_logits_of_up_to_1024_tokens(version: str, batch: int, length: int, loss: str) -> None:
-    """unsloth 2025.1.1 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`."""
-    assert settings("unsloth", version, micro_batch_size=batch, sequence_length=length)["loss"] == loss
+def test_unsloth_keeps_logits_of_up_to_1024_tokens(version: str, batch: int, length: int, has_logits: bool) -> None:
+    """unsloth 2025.1.1 to 2026.10.9 models/llama.py: `if bsz*q_len <= 1024: RETURN_LOGITS = True`.
+
+    Whatever loss is set; what the answer states of it stands for every size, so that another size can be asked of it.
+    """
+    sizes = {"micro_batch_size": batch, "sequence_length": length}
+    unsaid = step("unsloth", version, **sizes)
+    asked, fused = (step("unsloth", version, **sizes, loss=loss) for loss in ("fused-linear", "fused"))
+    assert unsaid.scenario["train"]["loss"] == asked.scenario["train"]["loss"] == "fused-linear"
+    assert any("makes the logits of a micro-batch of up to 1,024 tokens" in note for note in asked.notes) == has_logits
+    assert unsaid.phases == asked.phases
+    assert (asked.phases == fused.phases) == has_logits
+
+
+def test_an_answer_of_unsloth_asked_with_another_size_has_the_same_limits() -> None:
+    """A step of one token has logits, one of thousands none: the scenario of the first holds for the second."""
+    train = {"framework": "unsloth", "method": "qlora", "sequence_length": 1}
+    small = estimate({"model": "llama-3.1-8b", "task": "train", "gpu": "rtx-4090", "train": train})
+    largest = small.quantities["max_batch"].expected
+    grown = {**small.scenario, "train": {**small.scenario["train"], "micro_batch_size": int(largest)}}
+    there = estimate(grown)
+    assert there.quantities["max_batch"].expected == largest
+    assert there.verdict is not None
+    assert there.verdict.headroom_bytes >= 0
 
 
 def test_limits_and_tables_of_unsloth_know_that_more_tokens_have_no_logits() -> None:

@@ -141,7 +141,7 @@ class Loss:
     fused_linear_is_own: bool = False
     """`loss = fused-linear` is the framework's own, whatever kernels are asked for."""
     logits_below: Callable[[TrainSettings, Model], int] = no_tokens
-    """A micro-batch of fewer tokens than this has its logits made, where nobody said which loss."""
+    """A micro-batch of fewer tokens than this has its logits made, although the loss is fused-linear."""
 
 
 @record(kw_only=True)

@@ -126,7 +126,7 @@ def estimate_training(
 
 def _notes(scenario: Scenario, job: Job, rank: Placement, card_bytes: int | None) -> Iterator[str]:
     train, asked = job.train, scenario.train
-    taken = taken_note(asked, train)
+    taken = taken_note(asked, _as_told(job))
     if taken:
         yield taken
     counted = other_models.is_counted(train, card_bytes)
@@ -146,8 +146,9 @@ def _ranks(fullest: Fullest, peak: Phase) -> tuple[Rank, ...]:
 
 
 def _as_told(job: Job) -> ResolvedTrain:
-    """The settings as decided; those of text are left open where a batch is of images alone."""
-    return job.train if reads_tokens(job.model) else job.train.replace(sequence_length=None)
+    """The settings as decided for any size; those of text are left open where a batch is of images alone."""
+    told = job.train.replace(loss=job.train.loss_at_any_size)
+    return told if reads_tokens(job.model) else told.replace(sequence_length=None)
 
 
 def _bytes_of(moments: list[Moment], workspace: Node, outside: list[Node]) -> int:

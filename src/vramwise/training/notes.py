@@ -14,7 +14,7 @@ from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.names import KERNELS
 from vramwise.training.activations.compiled import compiles_layers
-from vramwise.training.activations.loss import is_compiled
+from vramwise.training.activations.loss import is_compiled, logits_made
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.adapters import peft_targets, targeted
 from vramwise.training.recipe.attention import attention_note, masks_note
@@ -100,6 +100,8 @@ def notes_on_what_was_asked(
 ) -> tuple[str, ...]:
     """Where something else runs than what was asked for, and what of it changed nothing."""
     found = [attention_note(asked, train, model), experts_note(train, model)]
+    if "loss" not in asked.explicit and train.loss != train.loss_at_any_size:
+        found.append(logits_made(train))
     if train.framework_version:
         from vramwise.frameworks.named_versions import newer_than_known
 

@@ -44,3 +44,8 @@ class ResolvedTrain(TrainSettings):
             return self
         loss = "fused" if tokens < self.logits_below else "fused-linear"
         return self if loss == self.loss else self.replace(loss=loss)
+
+    @property
+    def loss_at_any_size(self) -> str:
+        """The loss that stands for micro-batches of every size, as a scenario states it."""
+        return "fused-linear" if self.logits_below else self.loss

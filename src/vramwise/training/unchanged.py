@@ -19,7 +19,7 @@ from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 from vramwise.training.activations.checkpointing import kept_storages
-from vramwise.training.activations.loss import is_one_kernel, with_loss
+from vramwise.training.activations.loss import is_one_kernel, logits_made, with_loss
 from vramwise.training.activations.recording import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
@@ -132,7 +132,11 @@ def _of_checkpointing(asked: TrainSettings, train: ResolvedTrain, forward: Forwa
 
 
 def _of_loss(asked: TrainSettings, train: ResolvedTrain, model: Model, forward: Forward) -> Iterator[tuple[str, str]]:
-    if "loss" not in asked.explicit or train.loss == "standard" or with_loss(forward, train, model) is not forward:
+    if "loss" not in asked.explicit or train.loss == "standard":
+        return
+    if train.loss != train.loss_at_any_size:
+        yield f"loss {asked.loss}", logits_made(train)
+    if with_loss(forward, train, model) is not forward:
         return
     if not forward.runs or forward.runs[-1].name != "loss":
         yield f"loss {train.loss}", "this model's head has no loss over a vocabulary"

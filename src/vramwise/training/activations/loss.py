@@ -164,6 +164,12 @@ def makes_logits(train: ResolvedTrain) -> bool:
     return train.loss != "fused-linear" and not tiles
 
 
+def logits_made(train: ResolvedTrain) -> str:
+    """Why a loss that makes no logits is not run in a micro-batch of this size."""
+    most = f"{train.logits_below - 1:,}"
+    return f"{framework_of(train).title} makes the logits of a micro-batch of up to {most} tokens"
+
+
 def replacing_logits(loss: BlockRun, train: ResolvedTrain, model: Model) -> Storage | None:
     """The fp32 copy that the modeling file puts in the place of the logits, as those before transformers 4.46 did.
 

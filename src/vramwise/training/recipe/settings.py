@@ -76,7 +76,7 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> Resolv
     attention = attention_of(scenario.train, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
     decided = _decided(train, model).replace(model_type=str(model.config.model_type))
-    if "loss" not in scenario.train.explicit and decided.loss == "fused-linear":
+    if decided.loss == "fused-linear":
         decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
         decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
     return with_segments(_with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided, gpu)
