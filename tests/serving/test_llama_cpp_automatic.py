@@ -43,6 +43,21 @@ def test_a_gibibyte_stays_free_and_one_layer_more_would_not() -> None:
     assert result.quantities["total_needed"].expected <= room < more.quantities["total_needed"].expected
 
 
+@pytest.mark.parametrize(
+    ("settings", "slots", "unified"),
+    [
+        ({"engine_version": "b7399"}, 1, True),
+        ({"engine_version": "b7400"}, 4, True),
+        ({"engine_version": "b7400", "kv_unified": False}, 4, False),
+        ({"engine_version": "b7400", "n_parallel": 4}, 4, False),
+        ({"variant": "ik_llama.cpp"}, 1, True),
+    ],
+)
+def test_slots_that_nobody_asked_for(settings: dict[str, Any], slots: int, unified: bool) -> None:
+    taken = serve("gpt2", **settings).scenario["serve"]
+    assert (taken["n_parallel"], taken["kv_unified"]) == (slots, unified)
+
+
 def test_experts_go_first() -> None:
     """common/fit.cpp: dense weights of all layers on the GPU, experts overflow to the host."""
     result = serve(QWEN_30B_A3B, "rtx-3060-12gb")

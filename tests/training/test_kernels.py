@@ -12,6 +12,7 @@ from small_configs import LLAMA
 
 from vramwise.errors import UsageError
 from vramwise.kernels import kernels_for, kernels_named
+from vramwise.kernels.axolotl import with_joined_mlps
 from vramwise.kernels.fused import with_joined_gates
 from vramwise.models import describe
 from vramwise.models.autograd.gradients import input_gradients
@@ -21,6 +22,7 @@ from vramwise.models.execution import Execution, Images, Lora
 from vramwise.models.lowering import LOWERINGS
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.norms import RmsNorm
+from vramwise.models.operations.simple import Linear
 from vramwise.models.overrides import Kernels, Override, overrides_in
 from vramwise.models.step import BlockRun, Forward, record_forward
 from vramwise.scenario.names import KERNELS
@@ -273,6 +275,16 @@ def test_without_adapters_of_its_kind_nothing_changes() -> None:
         plain = layer_with_adapters(targets=targets, **lora)
         kernels = layer_with_adapters("axolotl", targets=targets, **lora)
         assert [node.op for node in plain.nodes] == [node.op for node in kernels.nodes]
+
+
+def test_an_mlp_whose_gate_reads_something_else_is_left_as_it_is() -> None:
+    """`apply_lora_mlp_swiglu` hands one input to gate and up."""
+    layer = layer_of(LLAMA)
+    assert len(with_joined_mlps(layer).ops) < len(layer.ops)
+    (gate,) = (op for op in layer.operations(Linear) if op.parameters[0].module.endswith("mlp.gate_proj"))
+    elsewhere = replace(gate, inputs=(next(iter(layer.inputs.values())),))
+    apart = replace(layer, ops=tuple(elsewhere if op is gate else op for op in layer.ops))
+    assert with_joined_mlps(apart) is apart
 
 
 def test_dropout_keeps_what_it_leaves_beside_the_input() -> None:

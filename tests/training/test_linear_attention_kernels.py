@@ -87,6 +87,31 @@ def test_the_rule(row: dict[str, Any]) -> None:
     check(row, run.tape.nodes[-1], out)
 
 
+def test_products_of_the_rule() -> None:
+    """Each product of fla 0.5 ops/gated_delta_rule/chunk.py, a chunk of 64 rows and a head at a time.
+
+    Backward makes w, u and the states again (`recompute_w_u_fwd`, `chunk_gated_delta_rule_fwd_h`).
+    """
+    rows, keys, values = 64, 32, 48
+    again = [
+        (rows, rows, keys), (rows, rows, values),  # w, u: the inverse times keys, and times values
+        (rows, keys, values), (keys, rows, values),  # values corrected by the state, the state after the chunk
+    ]  # fmt: skip
+    rest = [
+        (rows, keys, rows), (rows, keys, rows),  # keys and queries with keys
+        (rows, keys, values), (rows, rows, values),  # queries read the state; values of the chunk
+    ]  # fmt: skip
+    of_products = [sum(2 * a * b * c for a, b, c in each) for each in (again, rest)]
+    run = Lowering(Tape(), Execution(param_dtype="bf16"), 2, 3 * rows, frozenset({64}))
+    q, v = (whole(run, 4, width, "bf16") for width in (keys, values))
+    beta, decay = (run.tape.new((2, 3 * rows, 4), kind, requires_grad=True) for kind in ("bf16", "fp32"))
+    chunked(run, q, q, v, beta, decay, normalizes=False)
+    node = run.tape.nodes[-1]
+    forward = 2 * 3 * 4 * sum(of_products)
+    assert node.flops == forward
+    assert node.backward_flops == 2 * 3 * 4 * of_products[0] + 2 * forward
+
+
 @of_kind("kimi_rule")
 def test_kimis_rule(row: dict[str, Any]) -> None:
     dtype, (_, _, heads, _, width, value_width) = row["dtype"], row["sizes"]

@@ -72,7 +72,7 @@ def repeated_layers(job: Job) -> Repeated | None:
         for first in range(_MOST_BEFORE + 1)
         if all(prints[at] == prints[at + period] for at in range(first, count - period))
     ]
-    found = min(choices, key=lambda one: 2 * one.depth + one.period, default=None)
+    found = min(choices, key=lambda one: one.depth, default=None)  # of equal ones the first has the shortest period
     if found is None or 2 * found.depth + found.period >= count:
         return None
     fewer = _layers(cut(job, found.depth))
