@@ -19,7 +19,6 @@ from vramwise.scenario.cards import card_here
 from vramwise.scenario.names import LIBRARIES
 from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
-from vramwise.sources.repository import Adapter
 
 if TYPE_CHECKING:
     from vramwise.points.needs import ManyNeeds
@@ -101,8 +100,7 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
         found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
         result = _undescribed(scenario, found, gpu, problem)
     else:
-        if found.adapter is not None:
-            scenario, said = _adapted(scenario, found.adapter)
+        scenario, said = _as_found(scenario, found)
         result = _answer(scenario, model, found.origin, gpu, replays=replays, limits=limits)
         said = (*said, *model.file_notes)
     result = beside_others(result, room_of(scenario, gpu))
@@ -137,8 +135,7 @@ def tokens_per_second(scenario: Scenario) -> float | None:
     from vramwise.training.speed import step_time
 
     found, model = model_of(scenario)
-    if found.adapter is not None:
-        scenario, _ = _adapted(scenario, found.adapter)
+    scenario, _ = _as_found(scenario, found)
     job = job_of(scenario, model, card_of(scenario)[0])
     if job.gpu is None or not job.gpu.has_rates or not reads_tokens(model):
         return None
@@ -159,8 +156,7 @@ def steps_over_links(scenario: Scenario) -> tuple[OverLink, ...]:
         found, model = model_of(scenario)
     except UndescribedTypeError:
         return ()
-    if found.adapter is not None:
-        scenario, _ = _adapted(scenario, found.adapter)
+    scenario, _ = _as_found(scenario, found)
     return over_links(at_usual_length(job_of(scenario, model, card_of(scenario)[0])))
 
 
@@ -182,8 +178,7 @@ def needs_together(
         gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
-            if found.adapter is not None:
-                scenario, _ = _adapted(scenario, found.adapter)
+            scenario, _ = _as_found(scenario, found)
             return needs_of_many(scenario, model, gpu, micro_batch_sizes, sequence_lengths, ends=ends)
         except (UndescribedTypeError, ManyNumbers):
             return None
@@ -204,6 +199,7 @@ def needs_of_lengths(
             found, model = model_of(scenario)
             if found.adapter is not None or not _takes_text(model):
                 return None
+            scenario, _ = _as_found(scenario, found)
             return answer(scenario, model, gpu, lengths)
         except (UndescribedTypeError, ManyNumbers):
             return None
@@ -213,9 +209,15 @@ def _takes_text(model: Model) -> bool:
     return "hidden" in model.blocks[-1].inputs
 
 
-def _adapted(scenario: Scenario, adapter: Adapter) -> tuple[Scenario, tuple[str, ...]]:
-    from vramwise.scenario.adapted import with_adapter
+def _as_found(scenario: Scenario, found: ModelSource) -> tuple[Scenario, tuple[str, ...]]:
+    """The scenario with what its model's name says beside the model: an adapter, the type of GGUF files; notes."""
+    from vramwise.scenario.adapted import with_adapter, with_file_type
 
+    if found.gguf_quant is not None:
+        return with_file_type(scenario, found.gguf_quant)
+    adapter = found.adapter
+    if adapter is None:
+        return scenario, ()
     return with_adapter(scenario, adapter.name, adapter.as_training(), adapter.rank, adapter.stored_bytes)
 
 

@@ -44,6 +44,9 @@ SCREENS = [
     "plan llama-3.1-8b --gpu 4090 --goal run",
     "check llama-3.1-8b --gpu 4090 --task train --method lora",
     "gpus rtx-4090",
+    "estimate unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL --task serve --gpu 4090",
+    "estimate qwen3:30b-a3b-q4_K_M --task serve --gpu 4090",
+    "estimate unsloth/Qwen3-8B-GGUF:Q4_K_M --gpu 4090",
 ]
 
 
@@ -165,14 +168,3 @@ def test_values_that_are_asked_for_are_those_that_are_taken(capsys):
     assert "train, serve, generate, load" in err
     assert "是不是 train？" in err
     assert "训练" not in err
-
-
-@pytest.mark.parametrize("kind", ["UD-Q4_K_XL", "Q4_K_M"])
-def test_a_name_in_gguf_that_is_not_here_is_said_in_chinese(kind, monkeypatch):
-    from vramwise.cli import language
-    from vramwise.sources.known_names import HINT, unknown
-
-    monkeypatch.setattr(language, "_chosen", "zh")
-    said = language.said(str(unknown(f"unsloth/Qwen3-8B-GGUF:{kind}", HINT)))
-    assert said.startswith(f"“unsloth/Qwen3-8B-GGUF:{kind}” 里是 GGUF 文件")
-    assert "Qwen/Qwen3-8B（vramwise models 列出全部" in said

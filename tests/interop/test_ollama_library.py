@@ -9,9 +9,10 @@ import pytest
 
 from vramwise.errors import UsageError
 from vramwise.estimation import described_model, estimate
-from vramwise.interop.launch import ollama_library, read_command
-from vramwise.interop.launch.ollama_library import library_model
+from vramwise.interop.launch import read_command
 from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.sources import ollama_library
+from vramwise.sources.ollama_library import library_model
 
 TABLE = Path(ollama_library.__file__).with_name("ollama_library.csv")
 with TABLE.open(newline="", encoding="utf-8") as table:

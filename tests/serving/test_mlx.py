@@ -167,8 +167,9 @@ def test_names_of_mlx_repositories_are_known_models():
     table = {**resolve("llama-3.2-1b").config, "quantization": {"group_size": 64, "bits": 4}}
     written = vramwise.estimate({"model": table, "task": "load", "serve": {"engine": "mlx"}})
     assert result.quantities["weights"] == written.quantities["weights"]
-    other = vramwise.estimate("mlx-community/Llama-3.2-1B-Instruct-4bit", task="serve", engine="vllm", gpu="l40s")
-    assert any("MLX quantized the checkpoint: vLLM is not known to read it" in note for note in other.notes)
+    for engine in ("vllm", "sglang"):
+        with pytest.raises(ScenarioError, match=r"MLX quantized the checkpoint, \w+ does not load it: set engine mlx"):
+            vramwise.estimate("mlx-community/Llama-3.2-1B-Instruct-4bit", task="serve", engine=engine, gpu="l40s")
     with pytest.raises(ScenarioError, match="mlx-4bit is MLX's, vLLM does not read it"):
         vramwise.estimate("llama-3.2-1b", task="serve", quantization="mlx-4bit")
 
@@ -197,3 +198,10 @@ def test_a_cache_that_will_be_quantized_was_whole_before():
         for length in (4096, 4999, 8192)
     ]  # fmt: skip
     assert asked == sorted(asked)
+
+
+def test_no_way_on_another_makers_card_takes_mlx_weights_as_published(capsys):
+    assert main(["estimate", "mlx-community/Qwen3-8B-4bit", "--gpu", "4090"]) == 0
+    shown = capsys.readouterr().out
+    assert "published" not in shown
+    assert "llama.cpp Q4_K_M" in shown

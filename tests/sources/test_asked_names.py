@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from vramwise import estimate
-from vramwise.errors import SourceError
 from vramwise.sources import resolve
 
 # Parameters as published: exact where a table counts them, else as rounded as a name or a model card says them.
@@ -101,39 +100,65 @@ def test_nvfp4_is_four_bits_where_only_the_file_beside_the_config_says_so(name: 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "model", "file_type"),
     [
-        (
-            "bartowski/Qwen2.5-32B-Instruct-GGUF",
-            "Qwen/Qwen2.5-32B-Instruct with engine llama.cpp and gguf_quant Q4_K_M",
-        ),
-        ("unsloth/Qwen3-8B-GGUF:Q5_K_M", "Qwen/Qwen3-8B with engine llama.cpp and gguf_quant Q5_K_M"),
-        ("unsloth/Llama-3.3-70B-Instruct-GGUF", "meta-llama/Llama-3.3-70B-Instruct with engine llama.cpp"),
-        ("google/gemma-3-27b-it-qat-q4_0-gguf", "google/gemma-3-27b-it with engine llama.cpp and gguf_quant Q4_0"),
-        ("bartowski/google_gemma-3-4b-it-GGUF", "google/gemma-3-4b-it with engine llama.cpp"),
+        ("bartowski/Qwen2.5-32B-Instruct-GGUF", "Qwen/Qwen2.5-32B-Instruct", None),
+        ("unsloth/Qwen3-8B-GGUF:Q5_K_M", "Qwen/Qwen3-8B", "Q5_K_M"),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M", "Qwen/Qwen3-8B", "Q4_K_M"),
+        ("unsloth/Qwen3-8B-GGUF:Qwen3-8B-Q6_K.gguf", "Qwen/Qwen3-8B", "Q6_K"),
+        ("Qwen3-8B-GGUF:Q8_0", "Qwen/Qwen3-8B", "Q8_0"),
+        ("unsloth/Llama-3.3-70B-Instruct-GGUF", "meta-llama/Llama-3.3-70B-Instruct", None),
+        ("google/gemma-3-27b-it-qat-q4_0-gguf", "google/gemma-3-27b-it", "Q4_0"),
+        ("bartowski/google_gemma-3-4b-it-GGUF", "google/gemma-3-4b-it", None),
+        ("qwen3:30b-a3b-q4_K_M", "Qwen/Qwen3-30B-A3B", "Q4_K_M"),
+        ("qwen3:4b-instruct-2507-q8_0", "Qwen/Qwen3-4B-Instruct-2507", "Q8_0"),
+        ("llama3.1:8b-instruct-q8_0", "meta-llama/Llama-3.1-8B-Instruct", "Q8_0"),
+        ("gemma3:12b-it-qat", "google/gemma-3-12b-it", "Q4_0"),
+        ("deepseek-r1:8b-0528-qwen3-q4_K_M", "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "Q4_K_M"),
+        ("phi4:14b", "microsoft/phi-4", None),
     ],
 )
-def test_a_repository_of_gguf_files_says_what_to_ask(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_of_files_is_its_model_with_their_type(
+    name: str, model: str, file_type: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(SourceError, match="holds GGUF files") as error:
-        resolve(name)
-    assert said in str(error.value)
+    found = resolve(name)
+    assert (found.id, found.gguf_quant) == (model, file_type)
 
 
 @pytest.mark.parametrize(
     ("mix", "nearest"),
     [("UD-Q4_K_XL", "Q4_K_M"), ("UD-Q2_K_XL", "Q2_K"), ("UD-IQ1_S", "IQ1_S"), ("UD-Q8_K_XL", "Q8_0")],
 )
-def test_a_mix_of_its_maker_has_its_size_from_the_file(mix: str, nearest: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp has no type of that name (`gguf_quant` refuses it): the nearest is named as such."""
+def test_a_mix_of_its_maker_is_the_nearest_type_and_says_so(
+    mix: str, nearest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp has no type of that name (`gguf_quant` refuses it)."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(
-        SourceError, match=f"{mix} is a mix of its maker's own, whose size the file alone tells"
-    ) as error:
-        resolve(f"unsloth/Qwen3-8B-GGUF:{mix}")
-    assert f"say Qwen/Qwen3-8B with engine llama.cpp and gguf_quant {nearest}, the nearest" in str(error.value)
-    scenario = {"model": "Qwen/Qwen3-8B", "task": "serve", "gpu": "h100"}
-    assert estimate({**scenario, "serve": {"engine": "llama.cpp", "gguf_quant": nearest}}).quantities["weights"]
+    asked = {"model": f"unsloth/Qwen3-8B-GGUF:{mix}", "task": "serve", "gpu": "h100"}
+    found = estimate(asked)
+    assert found.scenario["serve"]["engine"] == "llama.cpp"
+    assert any(f"{mix} is a mix of its maker's own" in note and f"taken as {nearest}" in note for note in found.notes)
+    plain = {**asked, "model": "Qwen/Qwen3-8B", "serve": {"engine": "llama.cpp", "gguf_quant": nearest}}
+    assert found.quantities["weights"] == estimate(plain).quantities["weights"]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine"),
+    [("unsloth/Qwen3-8B-GGUF", "llama.cpp"), ("qwen3:8b-q8_0", "ollama"), ("mlx-community/Qwen3-8B-4bit", "mlx"),
+     ("qwen3:8b", "vllm"), ("Qwen/Qwen3-8B", "vllm")],
+)  # fmt: skip
+def test_the_engine_is_the_one_whose_files_are_named(name: str, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert estimate(name, task="serve").scenario["serve"]["engine"] == engine
+
+
+def test_an_engine_that_is_named_takes_the_files_as_it_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = estimate("unsloth/Qwen3-8B-GGUF:Q4_K_M", task="serve", engine="vllm")
+    assert (found.scenario["serve"]["quantization"], found.scenario["serve"]["gguf_quant"]) == ("gguf", "Q4_K_M")
+    trained = estimate("unsloth/Qwen3-8B-GGUF:Q4_K_M", task="train")
+    assert any("GGUF files are not what this task takes" in note for note in trained.notes)
 
 
 def test_what_it_says_to_ask_is_answered() -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -24,6 +25,7 @@ __all__ = [
     "Shortage",
     "added_engines",
     "engine_named",
+    "engine_of_files",
     "engine_titled",
     "engines",
     "module_of",
@@ -42,6 +44,8 @@ ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
 """Every engine with other spellings of its name, the default first."""
 
 DEFAULT: Final = next(iter(ENGINES))
+
+_OF_FILES = re.compile(r"gguf|mlx|:", re.I)  # without these no engine's `model_names` fits, and none is imported
 
 PLAIN: Final = "transformers"
 """What runs a model where no engine is named: the library itself."""
@@ -63,6 +67,14 @@ def added_engines() -> dict[str, str]:
 def engines() -> Iterator[Engine]:
     """Every record of this package, in the order of their names."""
     return (engine_named(name) for name in ENGINES)
+
+
+def engine_of_files(model: object) -> Engine | None:
+    """The engine whose files a model's name means (`…-GGUF:Q4_K_M`, `qwen3:8b-q8_0`, `mlx-community/…`), else None."""
+    if not isinstance(model, str) or not _OF_FILES.search(model):
+        return None
+    patterns = ((engine, engine.model_names) for engine in engines())
+    return next((one for one, names in patterns if names is not None and names.fullmatch(model.strip())), None)
 
 
 def engine_titled(title: str) -> Engine | None:

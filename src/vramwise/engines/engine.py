@@ -156,6 +156,8 @@ class Engine:
     """Formats that take less than 16 bits, in the order in which they cost quality."""
     own_formats: tuple[str, ...] = ()
     """Formats of weights that no other engine reads."""
+    model_names: re.Pattern[str] | None = None
+    """How a model is named whose files are for it: it is the engine where none is said."""
     reads_gguf: bool = False
     """The weights are a GGUF file, whatever is said of them."""
     divides_by_room: bool = False

@@ -47,6 +47,7 @@ RECORD = Engine(
         ("b10864", "2026-09-08"),
     ),
     phases=PHASES,
+    model_names=re.compile(r"(?:.*/)?[^/]*(?:[-_.]gguf(?::[\w.-]+)?|:[^/:]+\.gguf)", re.I),
     reads_gguf=True,
     takes_any_adapter_rank=True,  # src/llama-adapter.cpp: an adapter's own tensors
     divides_by_room=True,

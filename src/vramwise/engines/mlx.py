@@ -5,6 +5,8 @@ Read in the wheels mlx-lm 0.32.2 (generate.py, server.py, utils.py, models/cache
 
 from __future__ import annotations
 
+import re
+
 from vramwise.engines.engine import CommandLine, Engine, Script, Shortage
 
 RECORD = Engine(
@@ -15,6 +17,7 @@ RECORD = Engine(
     lacks=("kv_cache_dtype",),
     fuses_layers=False,
     vendor="Apple",
+    model_names=re.compile(r"(?:mlx-community/.+|.+-mlx(?:-[2-8]-?bit)?)", re.I),
     cache_dtypes=("auto",),
     own_formats=tuple(f"mlx-{bits}bit" for bits in (2, 3, 4, 5, 6, 8)),
     narrower_weights=("mlx-8bit", "mlx-4bit"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from vramwise.engines.engine import CommandLine, Engine, Shortage
 from vramwise.engines.llama_cpp import PHASES, WORDS
 
@@ -12,6 +14,8 @@ RECORD = Engine(
     runs="llama.cpp",
     dated=(("0.30.0", "2026-05-29"),),
     phases=PHASES,
+    # a tag that ends in a type of files: qwen3:30b-a3b-q4_K_M, gemma3:12b-it-qat
+    model_names=re.compile(r"[\w.-]+:(?:[\w.-]+-)?(?:i?q\d(?:_\w+)?|fp16|bf16|f16|mxfp4|nvfp4|qat)", re.I),
     reads_gguf=True,
     takes_any_adapter_rank=True,  # src/llama-adapter.cpp: an adapter's own tensors
     divides_by_room=True,

@@ -24,7 +24,8 @@ from vramwise.serving.common.constants import constant
 from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.common.gguf.tensors import LOOKED_UP
 from vramwise.serving.common.idle_experts import without_idle_experts
-from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.refusals import AS_LOADED
+from vramwise.serving.common.storage import mlx_storage, storage_of
 from vramwise.serving.llama_cpp.fitting import LEAST_CONTEXT as SHORTEST_OF_A_FILE
 from vramwise.serving.packages import rules_of
 from vramwise.serving.vllm.profile import DEFAULT_VERSION, profile_of, release
@@ -79,6 +80,8 @@ def precisions_of(model: Model) -> tuple[Precision, ...]:
     format = published_format(model)
     if not format:
         return PRECISIONS
+    if mlx_storage(model, AS_LOADED) is not None:  # no engine with kernels for CUDA reads it
+        return (PRECISIONS[-1],)
     return (Precision(PUBLISHED, None, COMMON_FILE_TYPE), PRECISIONS[-1])
 
 

@@ -1,4 +1,4 @@
-"""A scenario whose model was named by an adapter: the adapter's own settings where the scenario says nothing else."""
+"""A scenario whose model was named by an adapter, or by files of a type: their settings where it says nothing else."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ def with_adapter(
         return _with(scenario, "serve", name, {"max_loras": 1, "max_lora_rank": fitting, **chosen})
     size = "" if stored_bytes is None else f" ({format_bytes(stored_bytes, 'MiB')} in its file)"
     return scenario, (f"the adapter {name}{size} is not counted: the numbers are those of its base model",)
+
+
+def with_file_type(scenario: Scenario, gguf_quant: str) -> tuple[Scenario, tuple[str, ...]]:
+    """The scenario of a model that was named by GGUF files of a type, and a note where its task takes no such files."""
+    if scenario.task not in ("serve", "load"):
+        return scenario, ("GGUF files are not what this task takes: the model's own weights are counted",)
+    serve = scenario.serve
+    reads = engine_named(serve.engine).reads_gguf
+    settings = {"gguf_quant": gguf_quant} | ({} if reads else {"quantization": "gguf"})
+    taken = {key: value for key, value in settings.items() if key not in serve.explicit}
+    if not taken or (not reads and "quantization" in serve.explicit and serve.quantization != "gguf"):
+        return scenario, ()
+    return scenario.replace(serve=serve.replace(**taken)).checked(), ()
 
 
 def _trained(scenario: Scenario, name: str, trained: Mapping[str, object]) -> tuple[Scenario, tuple[str, ...]]:

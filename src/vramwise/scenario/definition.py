@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Self
 
+from vramwise.engines import engine_of_files
 from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.cards import SizeOrShare, plain_cards
-from vramwise.scenario.checks import checked
+from vramwise.scenario.checks import TaskSettings, checked
 from vramwise.scenario.containers import ModelReference, Several
 from vramwise.scenario.fields import choice, key, size, text, whole
 from vramwise.scenario.inference import GenerateSettings, ServeSettings, engines_of
@@ -87,8 +88,8 @@ class Scenario(Settings):
             self.gpu_total_bytes,
             self.gpus,
         )
-        of_weights = self.task == "load" and "engine" not in self.serve.explicit
-        settings = self.settings
+        settings, said_of_files = self._for_its_files(self.settings)
+        of_weights = self.task == "load" and "engine" not in settings.explicit
         if self.library == names.EMBEDDERS and isinstance(settings, TrainSettings) and "head" not in settings.explicit:
             settings = settings.replace(head="none")  # its losses compare embeddings
         found = checked(settings, cards.num_gpus, on_cpu=of_weights)
@@ -98,16 +99,25 @@ class Scenario(Settings):
             "gpu_total_bytes": cards.gpu_total_bytes,
             "num_gpus": self.num_gpus if found.num_gpus is None else found.num_gpus,
             table_of(self.task): found.table,
-            "notes": tuple(dict.fromkeys((*self.notes, *cards.notes, *found.notes))),
+            "notes": tuple(dict.fromkeys((*self.notes, *said_of_files, *cards.notes, *found.notes))),
         }
         changes = {key: value for key, value in said.items() if value != getattr(self, key)}
         return self.replace(**changes) if changes else self
+
+    def _for_its_files(self, settings: TaskSettings) -> tuple[TaskSettings, tuple[str, ...]]:
+        """The settings with the engine whose files the model's name means, where none is said; a note on it."""
+        if not isinstance(settings, ServeSettings) or "engine" in settings.explicit:
+            return settings, ()
+        engine = engine_of_files(self.model)
+        if engine is None:
+            return settings, ()
+        return settings.replace(engine=engine.name), (f"engine {engine.name}: the model's name means files for it",)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {table_of(self.task)}={self.settings!r})"
 
     @property
-    def settings(self) -> TrainSettings | ServeSettings | GenerateSettings:
+    def settings(self) -> TaskSettings:
         """The table of the scenario's task (`load`: serve)."""
         if self.task == "train":
             return self.train

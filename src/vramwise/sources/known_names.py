@@ -223,21 +223,6 @@ def _taken(name: str, match: Match) -> str | None:
 
 def unknown(name: str, hint: str) -> SourceError:
     """The error for a name that nothing answers to."""
-    from vramwise.sources.quantized_names import OWN_GGUF_TYPES, in_gguf, nearest_type
-
-    of_gguf = in_gguf(name)
-    if of_gguf is not None:
-        base, file_type = of_gguf
-        plain = nearest_type(file_type)
-        if file_type not in OWN_GGUF_TYPES and plain is not None:
-            return SourceError(
-                f'"{clipped(name)}" holds GGUF files, and {clipped(file_type)} is a mix of its maker\'s own, whose '
-                f"size the file alone tells: name the file, or say {base} with engine llama.cpp and gguf_quant "
-                f"{plain}, the nearest of llama.cpp's own  ({hint})"
-            )
-        return SourceError(
-            f'"{clipped(name)}" holds GGUF files: say {base} with engine llama.cpp and gguf_quant {file_type}  ({hint})'
-        )
     close = near(name)
     meant = f": did you mean {', '.join(close)}?" if close else ""
     return SourceError(f'unknown model "{clipped(name)}"{meant}  ({hint})')

@@ -158,6 +158,10 @@ def _guessed(asked: Reference, problem: SourceError) -> ModelSource | SourceErro
         found = meant(asked.name) if plain else None
     except SourceError as several:
         return several
+    if found is None and asked.revision is None and asked.source in (AUTO, HUB):
+        from vramwise.sources.named_files import of_gguf_files
+
+        found = of_gguf_files(asked.name if asked.pick is None else f"{asked.name}:{asked.pick}")
     if found is not None:
         return found
     if isinstance(problem, NoClient):

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from vramwise.formats.quantization_config import HEAD_IN_FILES
 from vramwise.scenario.names import GGUF_QUANT_SPELLINGS, GGUF_QUANTS
-from vramwise.sources.catalog import written_behind_organisation
-from vramwise.sources.picks import USUAL_QUANTIZATION
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
 _NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
@@ -98,28 +96,6 @@ def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
         return None
     index = next(i for i in range(len(_ENDINGS)) if match[f"n{i}"] is not None)
     return match["base"], _ENDINGS[index][1], dict(_ENDINGS[index][2])
-
-
-_GGUF = re.compile(
-    r"(?P<base>.+?)(?:-qat)?(?:-(?P<type>I?Q\d\w*|BF16|F16|F32))?(?:-i1)?-GGUF(?::(?P<pick>[\w-]+))?", re.IGNORECASE
-)
-
-
-def in_gguf(name: str) -> tuple[str, str] | None:
-    """The known model whose GGUF files a repository of that name holds, and their type; None for any other name.
-
-    `bartowski/google_gemma-3-4b-it-GGUF` writes the organisation of the model before an underscore.
-    """
-    match = _GGUF.fullmatch(name)
-    if match is None:
-        return None
-    base = match["base"]
-    short = base.rpartition("/")[2]
-    for spelling in (base, short, short.partition("_")[2]):
-        found = written_behind_organisation(spelling.rpartition("/")[2]) if spelling else ()
-        if found:
-            return found[0][1], (match["pick"] or match["type"] or USUAL_QUANTIZATION).upper()
-    return None
 
 
 OWN_GGUF_TYPES = {name.upper(): name for name in GGUF_QUANTS} | {

@@ -56,6 +56,8 @@ class ModelSource:
     """The safetensors file or index of the repository that was named; its own weights where it is empty."""
     stands_in: bool = False
     """Whether nothing of the name is known, and this is what it would be made from."""
+    gguf_quant: str | None = None
+    """The file type of GGUF files that were named, where their name tells it and no file was read."""
     adapter: Adapter | None = None
     """The adapter that was named, whose base model this is."""
 

@@ -64,7 +64,7 @@ def _from_table(table: Mapping[str, object]) -> ModelSource:
 def _named(name: str, source: str, revision: str | None, network: bool) -> ModelSource:
     if not name or len(name) > _LONGEST_NAME:
         raise SourceError(f'model: expected a name, a path or a URL, got "{clipped(name)}"')
-    from vramwise.sources.known_names import HINT, is_repository_of_its_own, known, meant, unknown
+    from vramwise.sources.known_names import HINT, known, unknown
 
     in_catalog = source in (AUTO, CATALOG)
     found = known(name) if in_catalog and revision is None else None
@@ -78,11 +78,8 @@ def _named(name: str, source: str, revision: str | None, network: bool) -> Model
             return found
     asked = _asked(name, source, revision)
     is_plain = asked.revision is None and asked.pick is None
-    found = known(asked.name) if in_catalog and is_plain else None
-    if found is not None:
-        return found
-    if in_catalog and is_plain and not is_repository_of_its_own(asked.name):
-        found = meant(asked.name)
+    if in_catalog and is_plain:
+        found = known(asked.name) or _meant(asked.name)
         if found is not None:
             return found
     if source == AUTO and os.path.isfile(name):
@@ -92,6 +89,21 @@ def _named(name: str, source: str, revision: str | None, network: bool) -> Model
     from vramwise.sources.places import model_somewhere
 
     return model_somewhere(asked, network=network)
+
+
+def _meant(name: str) -> ModelSource | None:
+    """The model of the catalog that a name means, however people write it, where it is no repository of its own."""
+    from vramwise.sources.known_names import is_repository_of_its_own, meant
+
+    if ":" in name:
+        from vramwise.sources.named_files import of_a_tag, of_gguf_files, of_the_library
+
+        return of_a_tag(name) or of_gguf_files(name) or meant(name) or of_the_library(name)
+    if "/" in name or not name.lower().endswith("gguf"):
+        return None if is_repository_of_its_own(name) else meant(name)
+    from vramwise.sources.named_files import of_gguf_files
+
+    return of_gguf_files(name)
 
 
 def _asked(name: str, source: str, revision: str | None) -> Reference:

@@ -20,12 +20,12 @@ from vramwise.interop.launch.command import (
     words_for,
 )
 from vramwise.interop.launch.flags import Words
-from vramwise.interop.launch.gguf_names import mix_named, model_of_file, model_of_repository
 from vramwise.interop.launch.llama_bench import as_server
 from vramwise.interop.launch.llama_cpp_python import MODULE
 from vramwise.interop.launch.llama_cpp_python import as_server as python_server
 from vramwise.interop.launch.llama_cpp_variables import words_of_variable
 from vramwise.interop.launch.values import Meaning, fraction, maybe_switch, switch, whole
+from vramwise.sources.gguf_names import mix_named, model_of_file, model_of_repository
 from vramwise.sources.quantized_names import nearest_type
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from vramwise.errors import UsageError
 from vramwise.interop.launch.command import Launch, Start, one_model
-from vramwise.interop.launch.gguf_names import model_of_repository
-from vramwise.interop.launch.ollama_library import library_model
 from vramwise.interop.launch.values import switch, whole
+from vramwise.sources.gguf_names import model_of_repository
+from vramwise.sources.ollama_library import library_model
 
 _VALUED = frozenset({"--format", "--keepalive", "--think", "--dimensions"})  # ollama cmd/cmd.go
 

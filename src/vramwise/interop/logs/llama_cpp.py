@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from vramwise.interop.launch.gguf_names import file_type_named, model_of_file
 from vramwise.interop.logs.reading import Collector, Printed, Reading
+from vramwise.sources.gguf_names import file_type_named, model_of_file
 from vramwise.units import GIB, MIB
 
 # digits of what an engine can print; a longer number is no match, and no search is as long as the line

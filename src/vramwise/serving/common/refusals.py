@@ -51,7 +51,7 @@ def check_settings(settings: ServeSettings, model: Model) -> None:
     """Raise ScenarioError for splits and dtypes of the cache that the engine does not have."""
     _check_splits(settings, model)
     _check_cache_dtype(settings)
-    _check_own_format(settings)
+    _check_own_format(settings, model)
 
 
 def _check_splits(settings: ServeSettings, model: Model) -> None:
@@ -92,13 +92,24 @@ def _check_cache_dtype(settings: ServeSettings) -> None:
         )
 
 
-def _check_own_format(settings: ServeSettings) -> None:
-    """A format that one engine alone reads is asked of it."""
+def _check_own_format(settings: ServeSettings, model: Model) -> None:
+    """A format that one engine alone reads is asked of it.
+
+    MLX's table names no method: to vLLM 0.33.0 (config/model.py _verify_quantization) the checkpoint is none of a
+    quantizer's, and its packed tensors fit no parameter; before, and in SGLang on CUDA (sgl-project/sglang#25191), it
+    is an unknown method.
+    """
+    engine = engine_named(settings.engine)
+    if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
+        raise ScenarioError(
+            "serve.engine",
+            f"MLX quantized the checkpoint, {engine.title} does not load it: set engine mlx, or name the model that it "
+            "was made from",
+        )
     asked = settings.quantization
     whose = None if asked is None else next((one for one in engines() if asked in one.own_formats), None)
     if whose is not None and whose.name != settings.engine:
-        title = engine_named(settings.engine).title
-        raise ScenarioError("serve.quantization", f"{asked} is {whose.title}'s, {title} does not read it")
+        raise ScenarioError("serve.quantization", f"{asked} is {whose.title}'s, {engine.title} does not read it")
 
 
 def check_format(settings: ServeSettings, model: Model, storage: Storage) -> None:

@@ -34,8 +34,10 @@ def door(body: Body) -> dict[str, Any]:
     name = body.get("model")
     if not isinstance(name, Mapping):
         name = text_in(body, "model")
+    found, model = described_model(name)
+    if found.gguf_quant is not None:
+        name = found.id
     words = [name] if isinstance(name, str) else ["config.json"]
-    model = described_model(name)[1]
     machine = {key: value for key, value in body.items() if key != "model" and value is not None}
     facts: dict[str, Any] = {"model": model.id, "num_parameters": model.num_parameters}
     if machine:

@@ -11,8 +11,8 @@ import re
 from functools import cache
 
 from vramwise.errors import UsageError, clipped, nearest
-from vramwise.interop.launch.gguf_names import file_type_named
 from vramwise.records import record
+from vramwise.sources.gguf_names import file_type_named
 from vramwise.tables import Row, table
 
 _TYPE_AT_END = re.compile(r"(?:^|-)(i?q\d\w*|[bm]?x?fp?(?:4|8|16|32)|nvfp4|int\d|qat)$", re.I)
@@ -44,7 +44,7 @@ def library_model(named: str) -> LibraryModel:
         known = ", ".join(each["tag"] for each in rows)
         what = f'tag of "{clipped(named)}" is not in the table' if tag else f'default of "{name}" is not known'
         raise UsageError(f"ollama: the {what}: expected one of {name}:{{{known}}} ({_ELSEWHERE})")
-    kind = _type_named(tag)
+    kind = type_of_tag(tag)
     shown = f"{name}:{row['tag']}"
     if kind is not None:
         return LibraryModel(row["model"], kind, f"ollama's {shown} is taken as {row['model']}, {kind}")
@@ -60,12 +60,13 @@ def _row(rows: list[Row], tag: str) -> dict[str, str] | None:
     if tag in ("", "latest"):
         return next((row for row in rows if row["latest"]), None)
     fitting = [row for row in rows if tag == row["tag"] or tag.startswith(f"{row['tag']}-")]
-    if not fitting and _type_named(tag) is not None and len(rows) == 1:  # `phi4:q8_0` of a name with one size
+    if not fitting and type_of_tag(tag) is not None and len(rows) == 1:  # `phi4:q8_0` of a name with one size
         return rows[0]
     return max(fitting, key=lambda row: len(row["tag"]), default=None)
 
 
-def _type_named(tag: str) -> str | None:
+def type_of_tag(tag: str) -> str | None:
+    """The file type that a tag ends in, None for none. Raises UsageError for one that is not llama.cpp's."""
     match = _TYPE_AT_END.search(tag)
     if match is None:
         return None
