@@ -18,7 +18,22 @@ RECORD = Engine(
     newest="0.33.0",
     phases=("load", "profile run", "graph capture", "decode"),
     memory_share="gpu_memory_utilization",
-    cache_dtypes=("auto", "bf16", "fp16", "fp8_e4m3", "fp8_e5m2", "nvfp4"),
+    cache_dtypes=(
+        "auto",
+        "bf16",
+        "fp16",
+        "fp8_e4m3",
+        "fp8_e5m2",
+        "nvfp4",
+        "nvfp4_4over6",
+        "int8_per_token_head",
+        "fp8_per_token_head",
+        "int4_per_token_head",
+        "turboquant_k8v4",
+        "turboquant_4bit_nc",
+        "turboquant_k3v4_nc",
+        "turboquant_3bit_nc",
+    ),
     vocab_multiple=64,  # DEFAULT_VOCAB_PADDING_SIZE of vocab_parallel_embedding.py
     experts_over_data_ranks=True,  # 0.8.5 fused_moe/layer.py, 0.11.0 to 0.33.0 fused_moe/config.py flatten_tp_across_dp
     shared_experts_stay_whole=True,  # config/parallel.py use_sequence_parallel_moe

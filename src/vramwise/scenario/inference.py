@@ -46,7 +46,12 @@ class ServeSettings(Settings):
     quantization_group_size: int | None = whole(
         "weights that share one scale (default: the format's own)", owner=SERVERS
     )
-    kv_cache_dtype: str = choice("dtype of the KV cache", names.KV_CACHE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
+    kv_cache_dtype: str = choice(
+        "dtype of the KV cache",
+        (*names.KV_CACHE_DTYPES, *names.PACKED_CACHE_DTYPES),
+        names.CACHE_DTYPE_SPELLINGS,
+        owner=SERVERS,
+    )
     mamba_ssm_cache_dtype: str = choice(
         "dtype of the recurrent states", names.RECURRENT_STATE_DTYPES, names.DTYPE_SPELLINGS, owner=(VLLM, SGLANG)
     )

@@ -252,6 +252,18 @@ OFFLOADS: Final = ("none", "model", "sequential", "group")
 CACHE_IMPLEMENTATIONS: Final = ("dynamic", "static", "quantized", "none")
 RECURRENT_STATE_DTYPES: Final = ("auto", "fp32", "bf16", "fp16")
 KV_CACHE_DTYPES: Final = ("auto", "bf16", "fp16", "fp32", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4")
+PACKED_CACHE_DTYPES: Final = (
+    "int8_per_token_head",
+    "fp8_per_token_head",
+    "int4_per_token_head",
+    "nvfp4_4over6",
+    "turboquant_k8v4",
+    "turboquant_4bit_nc",
+    "turboquant_k3v4_nc",
+    "turboquant_3bit_nc",
+)
+"""Caches of servers that hold more in a head than its elements."""
+CACHE_DTYPE_SPELLINGS: Final[Mapping[str, str]] = {**DTYPE_SPELLINGS, "fp8_ds_mla": "fp8_e4m3", "fp8_inc": "fp8_e4m3"}
 LLAMA_CPP_CACHE_TYPES: Final = (
     "f16",
     "f32",

@@ -14,6 +14,7 @@ from math import ceil
 from vramwise.models import LayerCache, Model
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
+from vramwise.serving.common.packed_heads import packed_head_bytes
 from vramwise.serving.common.weights import ONE_STAGE, Stages
 from vramwise.units import round_up
 
@@ -39,6 +40,8 @@ class CacheDtypes:
     conv_bytes: int = 2
     state_bytes: int = 2
     latent_row_alignment: int = 1
+    packed: str = ""
+    """The cache's dtype where its heads are packed."""
 
 
 def layer_specs(
@@ -97,7 +100,12 @@ def _spec(cache: LayerCache, tensor_parallel: int, dtypes: CacheDtypes, windows:
     if cache.kind == "latent":
         return LayerSpec("latent", round_up(_latent_row(cache, dtypes), dtypes.latent_row_alignment))
     heads = max(1, cache.num_key_value_heads // tensor_parallel)
-    token = ceil(heads * (cache.key_head_dim + cache.value_head_dim) * dtypes.cache_bytes)
+    packed = packed_head_bytes(dtypes.packed, cache.key_head_dim, cache.value_head_dim)
+    token = (
+        heads * packed
+        if packed is not None
+        else ceil(heads * (cache.key_head_dim + cache.value_head_dim) * dtypes.cache_bytes)
+    )
     if cache.window is None or not windows:
         return LayerSpec("full", token)
     return LayerSpec(cache.kind, token, cache.window)
@@ -244,6 +252,14 @@ def plan_pool(
         tuple(LayerGroup(spec, -(-n // size), blocks[spec], state_pages) for spec, n in counts.items()),
         decode_context_parallel,
     )
+
+
+def pool_of_full_layers(
+    specs: Sequence[LayerSpec], block_size: int, *, decode_context_parallel: int = 1
+) -> PoolPlan:  # fmt: skip
+    """One group of layers that all keep every token, each in pages of its own size (vLLM UniformTypeKVCacheSpecs)."""
+    page = sum(spec.token_bytes for spec in specs) * block_size
+    return PoolPlan(page, 1, (LayerGroup(specs[0], 1, block_size),), decode_context_parallel)
 
 
 def _block_sizes(counts: dict[LayerSpec, int], block_size: int) -> dict[LayerSpec, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from operator import attrgetter
@@ -23,8 +24,10 @@ from vramwise.serving.common.kv_cache import (
     engine_caches,
     layer_specs,
     plan_pool,
+    pool_of_full_layers,
 )
 from vramwise.serving.common.layouts import engine_layout, engine_stages
+from vramwise.serving.common.packed_heads import OUTER_LAYERS, is_packed, keeps_outer_layers
 from vramwise.serving.vllm.activations import activation_peak
 from vramwise.serving.vllm.communication import FUSED_VERSION, has_multicast, joined_by_multicast, joined_ranks
 from vramwise.serving.vllm.compressed import compressed_pool
@@ -250,6 +253,13 @@ def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
     caches.extend(draft_caches(model, r, caches))
     hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
+    if keeps_outer_layers(settings.kv_cache_dtype) and all(spec.kind == "full" for spec in specs):
+        own = layer_specs(caches, settings.tensor_parallel_size, _own_dtypes(model, r), windows=hybrid)
+        inner = range(OUTER_LAYERS, model.num_layers - OUTER_LAYERS)
+        whose = [number for number, block in enumerate(layers, start) for _ in block.caches]  # a draft's come behind
+        packed = [at >= len(whose) or whose[at] in inner for at in range(len(specs))]
+        mixed = [spec if held else own[at] for at, (spec, held) in enumerate(zip(specs, packed, strict=True))]
+        return pool_of_full_layers(mixed, r.block_size, decode_context_parallel=settings.decode_context_parallel_size)
     return plan_pool(
         specs,
         r.block_size,
@@ -271,10 +281,15 @@ def _state_pages(r: Resolved) -> int:
     return 1 + (1 if r.settings.enable_prefix_caching else 0) + drafted_tokens(r)
 
 
+def _own_dtypes(model: Model, r: Resolved) -> CacheDtypes:
+    return replace(_dtypes(model, r), cache_bytes=r.storage.bytes_per_element, packed="")
+
+
 def _dtypes(model: Model, r: Resolved) -> CacheDtypes:
     own = r.storage.bytes_per_element
     return CacheDtypes(
         r.cache_element_bytes,
+        packed=r.settings.kv_cache_dtype if is_packed(r.settings.kv_cache_dtype) else "",
         conv_bytes=own,
         state_bytes=state_element_bytes(model, r.settings.mamba_ssm_cache_dtype, r.version) or own,
         latent_row_alignment=MLA_ROW_ALIGNMENT if r.profile.generation == "V0" else 1,

@@ -18,6 +18,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads
 from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.packed_heads import is_packed
 from vramwise.serving.common.refusals import (
     check_expert_ranks,
     check_format,
@@ -36,7 +37,11 @@ from vramwise.serving.vllm.towers import has_encoder
 
 CHUNKED_PREFILL_ABOVE = 32768  # V0 config.py: chunked prefill by itself above this max_model_len
 # cache dtype -> the first version that has it (config/cache.py CacheDType)
-_CACHE_DTYPES_SINCE = {"bf16": (0, 11), "fp16": (0, 18), "nvfp4": (0, 20)}
+_CACHE_DTYPES_SINCE = {
+    "bf16": (0, 11), "fp16": (0, 18), "nvfp4": (0, 20), "int8_per_token_head": (0, 20), "fp8_per_token_head": (0, 20),
+    "turboquant_k8v4": (0, 20), "turboquant_4bit_nc": (0, 20), "turboquant_k3v4_nc": (0, 20),
+    "turboquant_3bit_nc": (0, 20), "int4_per_token_head": (0, 25), "nvfp4_4over6": (0, 29),
+}  # fmt: skip
 SAME_CACHE_DTYPE = (0, 33)  # config/vllm.py: a 16-bit cache has the model's dtype (0.32.0 no)
 _OLD_BLOCKS, _BLOCKS = (1, 8, 16, 32, 64, 128), (1, 8, 16, 32, 64, 128, 256)
 _MORE_BLOCKS, _FREE_BLOCKS = (0, 11, 1), (0, 18)  # 0.11.0 and 0.11.2; 0.17.1 and 0.18.1
@@ -198,8 +203,9 @@ def _check_cache(settings: ServeSettings, model: Model, storage: Storage, versio
         what = f"{name} is not the model's dtype {storage.dtype}"
         _refuse("kv_cache_dtype", what, version, "config/vllm.py", f"set it to auto or {storage.dtype}")
     latent = any(cache.kind == "latent" for cache in model.caches)
-    if name == "nvfp4" and latent:
-        _refuse("kv_cache_dtype", "latent attention has no cache of nvfp4", version, "config/vllm.py", "set it to fp8")
+    if is_packed(name) and latent:
+        what = f"latent attention has no cache of {name}"
+        _refuse("kv_cache_dtype", what, version, "config/vllm.py, v1/attention/backends/mla", "set it to fp8")
     if name == "fp8_e5m2" and _has_fp8_scales(settings, model, version):
         what = "fp8_e5m2 does not go with weights of an fp8 checkpoint"
         _refuse("kv_cache_dtype", what, version, "attention layer", "set it to fp8_e4m3")
