@@ -43,7 +43,6 @@ def refused(capsys, *arguments):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["7b"], "vramwise estimate 7b --style simple takes a size alone; --hidden-size and its like describe a model"),
         (["gpt2", "--task", "train", "--lora"], 'unknown flag "--lora": did you mean --method lora?'),
         (["gpt2", "--task", "train", "--seq-len", "8"], 'unknown flag "--seq-len": did you mean --sequence-length?'),
         (["gpt2", "--task", "train", "--batch-size", "4"], "not to --task train: there it is --micro-batch-size"),
@@ -52,6 +51,12 @@ def refused(capsys, *arguments):
 )
 def test_what_is_called_otherwise_here_is_named(arguments, says, capsys):
     assert says in refused(capsys, *arguments)[1]
+
+
+def test_a_size_alone_is_no_model_that_is_known(capsys):
+    code, says = refused(capsys, "7b")
+    simple = "vramwise estimate 7b --style simple takes a size alone"
+    assert (code, f"{simple}; --hidden-size and its like describe a model" in says) == (4, True)
 
 
 def test_the_overview_shows_precisions_tasks_and_cards(capsys):

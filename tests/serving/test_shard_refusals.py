@@ -140,3 +140,16 @@ def test_loading_for_an_engine_is_refused_as_serving_is() -> None:
     with pytest.raises(ScenarioError, match="192 of an expert's"):
         estimate({"model": LARGE, "task": "load", "serve": table})
     assert estimate({"model": LARGE, "task": "load", "serve": {**table, "expert_parallel": True}}).quantities
+
+
+def test_groups_that_only_a_name_tells_are_no_reason_to_refuse() -> None:
+    """A checkpoint's own config may have smaller groups than others of such a name."""
+    notes = serve("someone/Qwen2.5-14B-Instruct-AWQ", tensor_parallel_size=8).notes
+    assert any("unless its own config.json says other groups than its name" in note for note in notes)
+    with pytest.raises(ScenarioError, match="groups of 128 do not divide"):
+        serve("Qwen/Qwen2.5-14B-Instruct-AWQ", tensor_parallel_size=8)
+
+
+def test_a_block_fp8_model_whose_experts_alone_are_fp8_runs_on_eight_ranks() -> None:
+    """Its router, attention, shared experts and dense layers stay in bf16 (NVIDIA/TensorRT-LLM#14759)."""
+    assert serve("stepfun-ai/Step-3.7-Flash-FP8", tensor_parallel_size=8).quantities["weights"].expected < 30 * 2**30

@@ -76,6 +76,13 @@ def test_a_checkpoint_in_fp32_is_trained_in_fp32() -> None:
 def test_a_note_says_what_was_taken() -> None:
     notes = step("transformers", method="full").notes
     assert "not stated, so as Trainer 5.23 with --bf16 does it: param_dtype bf16, optimizer_impl fused" in notes
+    for precision, program in (
+        ("fp16", "5.23"),
+        ("fp16-mixed", "5.23 with --fp16"),
+        ("bf16-mixed", "5.23 with --bf16"),
+    ):
+        said = step("transformers", method="lora", precision=precision).notes
+        assert any(note.startswith(f"not stated, so as Trainer {program} does it: ") for note in said)
     whole = step("transformers", method="full", precision="bf16", optimizer_impl="foreach").notes
     assert not any("not stated" in note for note in whole)
 

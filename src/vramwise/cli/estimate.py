@@ -23,7 +23,7 @@ from vramwise.cli.scenario_flags import (
     scenario_from_flags,
     take_scenario_file,
 )
-from vramwise.errors import DOES_NOT_FIT, UnknownNameError, UsageError, clipped
+from vramwise.errors import DOES_NOT_FIT, SourceError, UsageError, clipped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_a_size(args: argparse.Namespace) -> None:
-    """Raises UnknownNameError where MODEL is a number of parameters, which says nothing of layers and heads."""
+    """Raises SourceError where MODEL is a number of parameters, which says nothing of layers and heads."""
     name = args.model
     if args.style == "simple" or not isinstance(name, str) or not name[:1].isdigit() or os.path.exists(name):
         return
@@ -139,7 +139,7 @@ def _refuse_a_size(args: argparse.Namespace) -> None:
 
     if parameter_count(name) is not None:
         simple = f"vramwise estimate {name} --style simple takes a size alone"
-        raise UnknownNameError("model", name, hint=f"{simple}; --hidden-size and its like describe a model")
+        raise SourceError(f'unknown model "{clipped(name)}"  ({simple}; --hidden-size and its like describe a model)')
 
 
 def _several(args: argparse.Namespace, launches: Sequence[FileLaunch]) -> int:

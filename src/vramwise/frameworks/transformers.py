@@ -58,7 +58,10 @@ def caches_in_evaluation(train: TrainSettings) -> bool:
 
 
 def _as_run(train: TrainSettings) -> str:
-    return f"Trainer {'.'.join(map(str, library_version(train)))} with --bf16"
+    """Its --bf16 and --fp16 are autocast and DeepSpeed's masters; weights and steps all in one dtype need neither."""
+    version = f"Trainer {'.'.join(map(str, library_version(train)))}"
+    kind, parted, _ = train.precision.partition("-")
+    return f"{version} with --{'fp16' if kind == 'fp16' else 'bf16'}" if parted else version
 
 
 DEFAULTS = (

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 
 from vramwise.errors import SourceError, clipped, nearest
+from vramwise.formats.quantization_config import AS_NAMED
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
@@ -247,6 +248,7 @@ def _quantized(name: str) -> ModelSource | None:
     config = {key: value for key, value in base_model.config.items() if key != "quantization_config"}
     if table:
         config["quantization_config"] = table
+        config[AS_NAMED] = True
     note = f"{clipped(name)}: sizes of {base_model.id} with {words}, as its name says"
     return replace(base_model, id=name, config=config, note=note)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vramwise.engines import engine_named
 from vramwise.errors import ScenarioError
+from vramwise.formats.quantization_config import AS_NAMED
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.records import record
@@ -33,11 +34,12 @@ class ShardCheck:
         """Raise ScenarioError where a rank's share of a layer is none that the engine takes.
 
         A format that was asked for over a model that is not quantized stands for somebody's checkpoint of it, which may
-        be padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568): `notes` warn of it.
+        be padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568), and one of which only a name is known
+        may have other groups: `notes` warn of it.
         """
         version = version_of(settings.engine_version)
         problem = self.first_problem(settings, version)
-        if problem is None or not problem.refused or (problem.of_format and not own_method(self.model, self.storage)):
+        if problem is None or not problem.refused or (problem.of_format and self._doubt()):
             return
         key = "tensor_parallel_size" if settings.tensor_parallel_size > 1 else "data_parallel_size"
         ways, title = self.ways_out(settings, problem), engine_named(settings.engine).title
@@ -50,13 +52,19 @@ class ShardCheck:
         if problem is None:
             return
         ways = self.ways_out(settings, problem)
-        own = bool(own_method(self.model, self.storage))
         does = (
             f"refuses it ({problem.rule})" if problem.refused else "does not ask, and takes the scales of other groups"
         )
-        unless = "" if own else " unless the checkpoint is padded to it"
         title = engine_named(settings.engine).title
-        yield f"{problem.what}: {title} {does}{unless}{f'; else {ways}' if ways else ''}"
+        yield f"{problem.what}: {title} {does}{self._doubt()}{f'; else {ways}' if ways else ''}"
+
+    def _doubt(self) -> str:
+        """Why the checkpoint may be another than the format says; empty where its own config was read."""
+        if not own_method(self.model, self.storage):
+            return " unless the checkpoint is padded to it"
+        if self.model.config.get(AS_NAMED):
+            return " unless its own config.json says other groups than its name"
+        return ""
 
     def first_problem(self, settings: ServeSettings, version: Version) -> Problem | None:
         """The first shard that the engine does not take at this version."""
