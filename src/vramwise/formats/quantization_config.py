@@ -50,8 +50,8 @@ def module_rules(table: Table, model_id: str) -> ModuleRules:
         raise UnsupportedModelError(f"{model_id or 'model'}: {problem}") from None
 
 
-AS_NAMED = "quantization_as_named"
-"""A key of configs: the quantization is what checkpoints of such a name commonly have, and none that was read."""
+AS_NAMED = "as_named"
+"""A key of ours: what checkpoints of such a name commonly have, not what a config says."""
 HEAD_IN_FILES = "head_in_files"
 """A key of ours: the checkpoint is known to hold an output layer, whatever its config says of tying."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from vramwise.engines import engine_named
@@ -34,8 +34,8 @@ class ShardCheck:
         """Raise ScenarioError where a rank's share of a layer is none that the engine takes.
 
         A format that was asked for over a model that is not quantized stands for somebody's checkpoint of it, which may
-        be padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568), and one of which only a name is known
-        may have other groups: `notes` warn of it.
+        be padded (Qwen's 72B in AWQ has 29,696 columns where the model has 29,568), and what only a name tells may have
+        other groups: `notes` warn of it.
         """
         version = version_of(settings.engine_version)
         problem = self.first_problem(settings, version)
@@ -62,7 +62,8 @@ class ShardCheck:
         """Why the checkpoint may be another than the format says; empty where its own config was read."""
         if not own_method(self.model, self.storage):
             return " unless the checkpoint is padded to it"
-        if self.model.config.get(AS_NAMED):
+        table = self.model.config.get("quantization_config")
+        if isinstance(table, Mapping) and table.get(AS_NAMED):
             return " unless its own config.json says other groups than its name"
         return ""
 
