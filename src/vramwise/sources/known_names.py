@@ -247,7 +247,7 @@ def _quantized(name: str) -> ModelSource | None:
         return None
     config = {key: value for key, value in base_model.config.items() if key != "quantization_config"}
     if table:
-        config["quantization_config"] = {**table, AS_NAMED: True}
+        config["quantization_config"] = {**table, AS_NAMED: True} if "quant_method" in table else table
     note = f"{clipped(name)}: sizes of {base_model.id} with {words}, as its name says"
     return replace(base_model, id=name, config=config, note=note)
 
