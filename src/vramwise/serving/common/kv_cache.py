@@ -222,11 +222,12 @@ class PoolPlan:
 
 def plan_pool(
     specs: Sequence[LayerSpec], block_size: int, *, hybrid: bool = True, largest_group_ratio: float = 1.0,
-    decode_context_parallel: int = 1, state_pages: int = 1,
+    decode_context_parallel: int = 1, state_pages: int = 1, sums_full: bool = False,
 ) -> PoolPlan:  # fmt: skip
     """Lay layers out in one pool.
 
-    Layers of one kind make one group of all. Different kinds are put in groups of equal size g, the least count of
+    Layers of one kind make one group of all, and so do with `sums_full` layers that all keep every token, whatever they
+    keep of it: a block holds a page of each. Different kinds are put in groups of equal size g, the least count of
     a kind, or the largest where that is below `largest_group_ratio` times the least; the last group of a kind is
     padded. Pages are made equal by raising the block size of the layers with small pages; a recurrent state is
     padded to the attention page, whose block is raised until it covers the state; a request holds `state_pages` of
@@ -237,6 +238,10 @@ def plan_pool(
         counts[spec] = counts.get(spec, 0) + 1
     if not counts:
         return PoolPlan(0, 0, ())
+    if sums_full and len(counts) > 1 and all(spec.kind in ("full", "latent") for spec in counts):
+        token = sum(spec.token_bytes * n for spec, n in counts.items())
+        group = LayerGroup(LayerSpec("full", token), 1, block_size, state_pages)
+        return PoolPlan(token * block_size, 1, (group,), decode_context_parallel)
     blocks = _block_sizes(counts, block_size)
     pages = [spec.token_bytes * blocks[spec] if spec.token_bytes else spec.state_bytes for spec in counts]
     page = max(pages)

@@ -192,6 +192,22 @@ def quantization_method(model: Model) -> str:
     return method_of(table)
 
 
+def stated_cache(model: Model) -> tuple[str, object]:
+    """Who quantized the checkpoint, and what its `quantization_config` says of the KV cache: a name, a table, None.
+
+    ModelOpt's `kv_cache_scheme` and `kv_cache_quant_algo`, by themselves or under `quantization`; compressed-tensors'
+    `kv_cache_scheme`.
+    """
+    table = _quantization_table(model)
+    if table is None:
+        return "", None
+    inner = table.get("quantization")
+    places = (inner, table) if isinstance(inner, Mapping) else (table,)
+    keys = ("kv_cache_scheme", "kv_cache_quant_algo")
+    said = (place.get(key) for key in keys for place in places)
+    return quantization_method(model), next((found for found in said if found), None)
+
+
 def own_method(model: Model, storage: Storage) -> str:
     """What quantized the weights that `storage` holds as the checkpoint has them; empty where another format was asked
     for, or none."""

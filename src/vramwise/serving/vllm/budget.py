@@ -34,7 +34,7 @@ from vramwise.serving.vllm.compressed import compressed_pool
 from vramwise.serving.vllm.drafts import draft_caches, draft_weights, drafted_tokens
 from vramwise.serving.vllm.graphs import HOPPER, estimated_node, graphs_node, profiles_attention, workspace_node
 from vramwise.serving.vllm.pooling import pools
-from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION
+from vramwise.serving.vllm.profile import HEADROOM_VERSION, STATE_BLOCKS_VERSION, SUMS_FULL_LAYERS
 from vramwise.serving.vllm.sampler import sampler_state
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.sleep_mode import freed_in_its_pool
@@ -267,6 +267,7 @@ def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
         largest_group_ratio=profile.largest_group_ratio,
         decode_context_parallel=settings.decode_context_parallel_size,
         state_pages=_state_pages(r),
+        sums_full=r.version >= SUMS_FULL_LAYERS,
     )
 
 

@@ -2,6 +2,8 @@
 
 Sources: vLLM model_executor/models/llama_eagle.py, llama_eagle3.py, deepseek_mtp.py, v1/spec_decode/draft_model.py. A
 draft model that is named and known is counted as itself; else one layer like the last one stands for EAGLE and MTP.
+EAGLE-3's heads are dense layers of Llama's, whatever the model (registry.py of 0.11.0 to 0.16.0 knows no other class;
+0.18.1 has one of DeepSeek's too): of a model of experts or with latent attention they share no layer's sizes.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.models import Block, LayerCache, Model, describe
+from vramwise.models.lengths import text_config
 from vramwise.result import Node
 from vramwise.serving.common.kv_cache import engine_caches
 from vramwise.serving.common.layouts import engine_layout
-from vramwise.serving.common.storage import storage_of
+from vramwise.serving.common.storage import own_method, storage_of
 from vramwise.serving.common.weight_nodes import weights_node
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.sources import resolve
@@ -38,21 +41,52 @@ def draft_weights(model: Model, r: Resolved) -> Node | None:
     if layer is None or not _is_one_layer(method):
         return None
     hidden = model.hidden_size
-    elements = sum(p.numel for p in layer.parameters) // r.settings.tensor_parallel_size
+    ranks = r.settings.tensor_parallel_size
+    elements = sum(p.numel for p in layer.parameters) // ranks
     formula = "one decoder layer + 2·hidden² of the join"
     if "eagle3" in method:
-        read = sum(p.numel for p in layer.parameters if p.part == "attention" and p.shard == "column")
-        elements += (read + EAGLE3_VOCABULARY * hidden) // r.settings.tensor_parallel_size + 3 * hidden**2
+        of_layer, read = _eagle3_layer(model, layer)
+        elements = (of_layer + read + EAGLE3_VOCABULARY * hidden) // ranks + 3 * hidden**2
         formula = "one decoder layer that reads 2·hidden + 3·hidden² of the join + head of 32,000 tokens"
     else:
         elements += 2 * hidden**2
     size = elements * r.storage.bytes_per_element
     # a recipe that quantizes the model may quantize the drafter with it (AutoRound does all but the join)
-    quantized = size - _saved(layer, r) // r.settings.tensor_parallel_size
+    quantized = size - _saved(layer, r) // ranks if "eagle3" not in method else size
+    low, high = min(size // 2, quantized), 2 * size
+    if "mtp" in method and own_method(model, r.storage) == "fp8":
+        # the layer stands in the checkpoint, under its quantization (deepseek_mtp.py, qwen3_5_mtp.py quant_config)
+        size, high = quantized, size
     return Node(
-        "draft layer", size, "assumed", min(size // 2, quantized), 2 * size, formula=formula,
+        "draft layer", size, "assumed", low, high, formula=formula,
         source="vLLM model_executor/models/llama_eagle.py, llama_eagle3.py, deepseek_mtp.py",
     )  # fmt: skip
+
+
+def _eagle3_layer(model: Model, layer: Block) -> tuple[int, int]:
+    """Parameters of a head's layer, and those of them that read hidden states: they read two side by side."""
+    inputs = sum(p.numel for p in layer.parameters if p.part == "attention" and p.shard == "column")
+    total = sum(p.numel for p in layer.parameters)
+    if _shares_sizes(model, layer):
+        return total, inputs
+    config = text_config(model)
+    heads = [cache for cache in layer.caches if cache.kind != "latent"]
+    attention = sum(p.numel for p in layer.parameters if p.part == "attention")
+    if not heads:
+        whole = config.num_attention_heads * _value_size(model)
+        inputs = 3 * whole * model.hidden_size
+        attention = inputs + whole * model.hidden_size
+    return attention + 3 * model.hidden_size * config.intermediate_size, inputs
+
+
+def _shares_sizes(model: Model, layer: Block) -> bool:
+    """Whether the model's own layers are dense, with keys and values of heads."""
+    experts = any(p.part == "experts" for p in layer.parameters)
+    return not experts and all(cache.kind != "latent" for cache in layer.caches)
+
+
+def _value_size(model: Model) -> int:
+    return text_config(model).size("v_head_dim", "head_dim", default=128)
 
 
 def _saved(layer: Block, r: Resolved) -> int:
@@ -73,8 +107,13 @@ def draft_caches(model: Model, r: Resolved, caches: Sequence[LayerCache]) -> tup
     draft = _draft_model(r)
     if draft is not None:
         return engine_caches(draft, draft.caches)
-    full = [cache for cache in caches if cache.kind in _SHARED_LAYERS]
-    return tuple(full[-1:]) if _is_one_layer(method) else ()
+    full = [cache for cache in caches if cache.kind in _SHARED_LAYERS][-1:]
+    if not full or not _is_one_layer(method):
+        return ()
+    if "eagle3" in method and full[0].kind == "latent":
+        heads, size = text_config(model).num_attention_heads, _value_size(model)
+        return (LayerCache("full", num_key_value_heads=heads, key_head_dim=size, value_head_dim=size),)
+    return tuple(full)
 
 
 def drafted_tokens(r: Resolved) -> int:

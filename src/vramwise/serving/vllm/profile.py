@@ -106,6 +106,7 @@ _PROFILES: tuple[tuple[tuple[int, ...], Profile], ...] = (
 
 
 BOTH_ENGINES = (0, 8), (0, 11)  # V1 by itself and V0 where it is told to, or where V1 does not do
+SUMS_FULL_LAYERS = (0, 11)  # v1/kv_cache_interface.py UniformTypeKVCacheSpecs, not in 0.10.2
 STATE_BLOCKS_VERSION = (0, 15)  # a request's states are counted by mode from here on (MambaSpec max_memory_usage_bytes)
 # v1/worker/gpu_worker.py, utils/mem_utils.py: what the process took and transient_peak_headroom (the peak less what is
 # allocated after it) are charged in 0.27.1; in 0.26.0 weights and the increase of the peak, in which what is made

@@ -13,7 +13,7 @@ from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import capability_of, gfx_of
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
-from vramwise.serving.vllm.dtypes import vllm_storage
+from vramwise.serving.vllm.dtypes import cache_dtype, vllm_storage
 from vramwise.serving.vllm.fallback import falls_back
 from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import (
@@ -115,6 +115,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         engine_version=version_text,
         use_v1=False if asks_for_v0(given) else given.use_v1,
         dtype=storage.dtype,
+        kv_cache_dtype=cache_dtype(model, given, storage, version),
         max_model_len=length,
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
