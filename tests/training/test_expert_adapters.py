@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from vramwise import estimate
 from vramwise.errors import ScenarioError
 from vramwise.models import describe, supported_types
 from vramwise.models.adapters import adapter_shapes
+from vramwise.models.autograd import evaluate, with_rounded_axes
 from vramwise.models.model import Model
 from vramwise.models.operations.simple import Conv1dLinear, Linear
 from vramwise.models.step import BlockRun, record_forward
@@ -215,3 +217,61 @@ def test_dense_models_have_no_experts() -> None:
     llama = {**MIXTRAL, "model_type": "llama"}
     with pytest.raises(ScenarioError, match='no module of the model is called "experts"'):
         estimate({"model": llama, "task": "train", "train": {"method": "lora", "lora_targets": ["experts"]}})
+
+
+AS_MODULES = {
+    "framework": "transformers",
+    "framework_version": "transformers 4.57.6, peft 0.18.0",
+    "param_dtype": "bf16",
+}
+
+
+def saved_on_the_cpu(config: dict[str, Any], targets: Any, dropout: float) -> tuple[int, int]:
+    """Values that train, and what autograd keeps of the model's layers."""
+    train = {**AS_MODULES, "method": "lora", "lora_targets": targets, "lora_dropout": dropout, "precision": "bf16"}
+    job = job_of(Scenario.from_dict({"model": "x", "task": "train", "train": {**train, "lora_rank": 8}}),
+                 describe(config), None)  # fmt: skip
+    run = replace(execution(job.structure, job.model), device="cpu")
+    layers = record_forward(job.model, run, batch=2, sequence=64).runs
+    axes = with_rounded_axes(batch=2, sequence=64)
+    kept = sum(
+        int(evaluate(storage.nbytes, axes)) for layer in layers if layer.layer is not None for storage, _ in layer.saved
+    )
+    return model_states(job.model, job.structure, job.ranks[0]).num_trainable, kept
+
+
+@pytest.mark.parametrize(
+    ("config", "dropout", "trained", "kept"),
+    [
+        (MIXTRAL, 0.0, 86_016, 1_155_072), (MIXTRAL, 0.1, 86_016, 2_236_416),
+        (QWEN3, 0.0, 32_256, 565_248), (QWEN3, 0.1, 32_256, 1_056_768),
+    ],
+)  # fmt: skip
+def test_before_transformers_5_every_expert_has_adapters_beside_its_layers(
+    config: dict[str, Any], dropout: float, trained: int, kept: int
+) -> None:
+    """transformers 4.57.6 with peft 0.18.0 and torch 2.13 on the CPU: what trains, and what autograd keeps of two rows
+    of 64 tokens beyond adapters on queries alone."""
+    names = ["w1", "w2", "w3"] if config is MIXTRAL else list(FORMER)
+    of_queries = saved_on_the_cpu(config, ["q_proj"], dropout)[1]
+    found = saved_on_the_cpu(config, ["q_proj", *names], dropout)
+    assert (found[0], found[1] - of_queries) == (trained, kept)
+    assert saved_on_the_cpu(config, "all-linear", dropout)[0] > trained
+
+
+def test_layers_of_experts_are_named_by_paths_and_expressions_too() -> None:
+    def trained(targets: Any) -> int:
+        return saved_on_the_cpu(QWEN3, targets, 0.0)[0]
+
+    everything, queries = trained(["q_proj", *FORMER]), trained(["q_proj"])
+    assert trained(r".*(q_proj|layers\.1\.mlp\.experts\.\d+\.(gate|up|down)_proj)") - queries == (
+        everything - queries
+    ) // 3  # fmt: skip
+    with pytest.raises(ScenarioError, match="adapters on experts' up_proj alone are not described"):
+        trained(["up_proj"])
+
+
+def test_adapters_beside_experts_take_dropout_but_dora_is_not_described() -> None:
+    estimated(**AS_MODULES, lora_targets="all-linear", lora_dropout=0.1)
+    with pytest.raises(ScenarioError, match=r"train.dora: DoRA on experts is not described"):
+        estimated(**AS_MODULES, lora_targets="all-linear", dora=True)

@@ -108,7 +108,7 @@ class Casts:
     """What runs under autocast: nothing (weights are cast whole), precisions that are mixed, 16-bit ones over a
     quantized base too, or all of them."""
     loads_narrow: bool = False
-    """Frozen weights are loaded in the dtype that is computed in, under autocast too; accelerate widens them for FSDP."""
+    """Frozen weights are loaded in the dtype that is computed in, under autocast too, but for FSDP."""
     fp8_weights: str | None = None
     """dtype of weights whose products are in 8 bits, where no other is stated; None: as wide as without."""
     fp8_recipe: str | None = None

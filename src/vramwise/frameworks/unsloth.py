@@ -98,7 +98,7 @@ RECORD = Framework(
     kernels=("unsloth",),
     replaces_flash=True,  # models/_utils.py
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
-    # 2024.8 to 2026.10 models/llama.py: torch_dtype and bnb_4bit_compute_dtype are the `dtype` that it is given, 16 bits
+    # 2024.8 to 2026.10 models/llama.py: torch_dtype and bnb_4bit_compute_dtype are its `dtype`, of 16 bits
     casts=Casts(autocast="quantized", loads_narrow=True),
     loss=Loss(chunks="tiles", fused_linear_is_own=True, logits_below=_logits_below),
     # Packed in 4 bits like linear layers (unsloth_zoo 2026.10 temporary_patches/moe_utils_bnb4bit.py), gpt-oss's as

@@ -38,6 +38,13 @@ def adapter_shapes(
     return low_rank_shapes(ranks, inputs, outputs)
 
 
+def shapes_beside_experts(op: StackedExperts, weight: Parameter, rank: int) -> tuple[Shape, ...]:
+    """A and B of all experts' layers that a tensor stands for, where those are layers of their own."""
+    inputs, outputs = _widths(op, weight)
+    branches = 2 if weight == op.parameters[0] else 1
+    return low_rank_shapes(rank * weight.shape[0], inputs, outputs, groups=branches)
+
+
 def _widths(op: Operation, weight: Parameter) -> tuple[int, int]:
     """Inputs and outputs of a weight; an embedding maps rows to columns."""
     *_, first, second = weight.shape

@@ -18,10 +18,9 @@ from vramwise.training.activations.loss import is_compiled, logits_made
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.adapters import peft_targets, targeted
 from vramwise.training.recipe.attention import attention_note, masks_note
+from vramwise.training.recipe.expert_modules import EXPERTS_FUSED_SINCE, had_expert_modules
 from vramwise.training.recipe.images import images_note
 from vramwise.training.recipe.settings import (
-    EXPERTS_FUSED_SINCE,
-    had_expert_modules,
     has_fused_experts,
     kernel_names,
     runs_own_layers,

@@ -27,6 +27,7 @@ from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
 from vramwise.training.recipe.attention import RUNS_SDPA
+from vramwise.training.recipe.expert_modules import has_expert_modules, layers_of_experts
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
 from vramwise.training.recipe.lengths import has_two_lengths
 from vramwise.training.recipe.settings import (
@@ -177,6 +178,8 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
         yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
     if train.method in ("lora", "qlora") and "lora_targets" in given:
         renamed = (*former_names(model, train), "gate") if former_names(model, train) else ()
+        if has_expert_modules(train, model):
+            renamed = layers_of_experts(model)
         nameless = tuple(name for name in without_adapter(model, train.lora_targets) if name not in renamed)
         if nameless:
             why = of_experts(model, nameless) or "no linear layer of the model is called so"

@@ -126,6 +126,15 @@ class Experts(Losses):
         self.record("mm", [low, weight], [out], flops=flops, backward_flops=flops, workspace_bytes=workspace)
         return self.to(out, x.dtype)
 
+    def trained_product(self, x: Tensor, weight: Tensor, width: Dim) -> Tensor:
+        """Rows, of which a part of each is written, times a matrix that trains: keeps both."""
+        low, matrix = self.autocast_low(x, weight)
+        out = self.new((*x.shape[:-1], width), low.dtype, requires_grad=True, op="mm")
+        flops = 2 * product(out.shape) * x.shape[-1]
+        saves = [(low, "self")] + [(matrix, "mat2")] * x.requires_grad
+        self.record("mm", [low, matrix], [out], saves, flops=flops, backward_flops=2 * flops)
+        return out
+
     def index_add_(self, x: Tensor, index: Tensor, like: Tensor) -> Tensor:
         """Rows summed into a tensor of zeros like another: keeps the rows, for their shape, and their numbers."""
         out = self.new(like.shape, like.dtype, requires_grad=x.requires_grad, op="zeros")

@@ -78,6 +78,32 @@ def with_adapter(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Ten
     return summed
 
 
+def with_adapters_of_turn(
+    run: Lowering, base: Parameter, x: Tensor, result: Tensor, experts: tuple[int, int]
+) -> Tensor:  # fmt: skip
+    """The same beside the layers of a turn's experts, whose rows are written as all of them and a part of each.
+
+    `experts`: how many there are, and in how many turns.
+    """
+    lora = run.execution.lora
+    if lora is None or not lora.wraps(base):
+        return result
+    tape, (count, turns) = run.tape, experts
+    narrow, wide = x.shape[-1], result.shape[-1]
+    assert isinstance(narrow, int)
+    assert isinstance(wide, int)
+    inputs, outputs = narrow * turns, wide * turns
+    ranks, of_turn = lora.rank * count // turns, -(-lora.rank // turns)
+    a, b = (run.stand_in(base, shape, adapter=True) for shape in ((ranks, inputs), (outputs, ranks)))
+    cast = tape.to(x, lora.dtype)
+    low = tape.trained_product(tape.dropout(cast, lora.dropout), a, of_turn)
+    delta = tape.scale(tape.trained_product(low, b, wide))
+    summed = tape.to(tape.add(result, delta), result.dtype)
+    if cast is not x:
+        tape.record("locals", [cast], [])
+    return summed
+
+
 def with_embedding_adapter(run: Lowering, op: Operation, ids: Tensor, result: Tensor) -> Tensor:
     """PEFT's `lora.Embedding.forward` (0.21): result + A.T[ids] @ B.T · scaling, without dropout.
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.lowering import Lowering, Variants, lowering
 from vramwise.models.operations.activations import ExpertGate, apply_activation
-from vramwise.models.operations.adapters import parameters_when_read
+from vramwise.models.operations.adapters import parameters_when_read, with_adapters_of_turn
 from vramwise.models.operations.chosen_experts import StackedExperts
 from vramwise.models.operations.gates import WidenedGate, widened_gate
 from vramwise.records import record
@@ -31,6 +31,11 @@ class ExpertMlps(StackedExperts):
     dropout: float = 0.0
 
     @property
+    def may_be_modules(self) -> bool:
+        """Whether each expert may be three linear layers, gate, up and down projection, that run after one another."""
+        return not self.style and self.gating == "halves" and len(self.parameters) == 2
+
+    @property
     def inner_width(self) -> int:
         """Values inside one expert for each token: the other side of the weight that is cut by rows; 0 without one."""
         for parameter in self.parameters:
@@ -49,7 +54,7 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     tape = run.tape
     if op.style:
         return EXPERTS[op.style](run, op, x, weights, *indices)
-    if run.execution.expert_modules and _runs_in_turn(run, op):
+    if run.execution.expert_modules and op.may_be_modules and not _trains(run, op):
         return _experts_in_turn(run, op, x, weights)
     gate_up, down, *biases = parameters_when_read(run, op)
     hidden = tape.reshape(x, -1, x.shape[-1])
@@ -73,41 +78,48 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     return tape.view(result, *x.shape)
 
 
-def _runs_in_turn(run: Lowering, op: ExpertMlps) -> bool:
-    """Experts of two halves that nothing trains."""
-    trained = any(parameter.requires_grad for parameter in run.parameters_of(op))
-    lora = run.execution.lora
-    adapted = lora is not None and any(lora.wraps(parameter) for parameter in op.parameters)
-    return len(op.parameters) == 2 and op.gating == "halves" and not trained and not adapted
+def _trains(run: Lowering, op: ExpertMlps) -> bool:
+    return any(parameter.requires_grad for parameter in run.parameters_of(op))
 
 
 def _experts_in_turn(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor) -> Tensor:
     """A loop over experts (transformers 4.48 models/mixtral), rows spread evenly over them.
 
     A turn's tensors have 1 / turns of all rows; sizes being polynomials with whole coefficients, they are written
-    as all rows with 1 / turns of the width. More than `MOST_TURNS` experts count as so many that are larger.
+    as all rows with 1 / turns of the width. More than `MOST_TURNS` experts, half as many with adapters, whose turns are
+    three times as long, count as so many that are larger.
     """
     tape, width = run.tape, x.shape[-1]
-    gate_up, down = run.parameters_of(op)
-    inner = down.shape[1 if op.transposed else 2]
+    gate_up, down = op.parameters
+    inner = run.parameter(down).shape[1 if op.transposed else 2]
     assert isinstance(width, int)
     assert isinstance(inner, int)
-    turns = max(n for n in range(1, MOST_TURNS + 1) if not op.num_experts % n + width % n + inner % n)
+    lora = run.execution.lora
+    most = MOST_TURNS // 2 if lora is not None and lora.wraps(gate_up) else MOST_TURNS
+    turns = max(n for n in range(1, most + 1) if not op.num_experts % n + width % n + inner % n)
     hidden = tape.reshape(x, -1, width)
     rows = hidden.shape[0] * op.experts_per_token
-    one_matrix = 2 * width * inner if run.execution.quantized_compute is not None else 0
     summed = tape.new(hidden.shape, hidden.dtype, op="zeros")
     own = tape.to(tape.reshape(weights, -1, 1), hidden.dtype)
     for _ in range(turns):
         picked = tape.new((rows, width // turns), hidden.dtype, requires_grad=hidden.requires_grad, op="index")
         tape.record("index", [hidden], [picked])
-        gate, up = (tape.frozen_product(picked, gate_up, inner // turns, one_matrix) for _ in range(2))
+        gate, up = (_layer_of_turn(run, op, gate_up, picked, inner, turns) for _ in range(2))
         h = _gated(run, op, gate, up)
-        out = tape.mul(tape.frozen_product(h, down, width // turns, one_matrix), own)
+        out = tape.mul(_layer_of_turn(run, op, down, h, width, turns), own)
         joined = replace(summed, requires_grad=out.requires_grad)
         tape.record("add_", [summed, out], [joined], [(out, "source")])
         summed = joined
     return tape.view(summed, *x.shape)
+
+
+def _layer_of_turn(run: Lowering, op: ExpertMlps, base: Parameter, x: Tensor, width: int, turns: int) -> Tensor:
+    """One linear layer of a turn's experts, with the adapters beside it."""
+    inputs = x.shape[-1]
+    assert isinstance(inputs, int)
+    one_matrix = 2 * inputs * turns * width if run.execution.quantized_compute is not None else 0
+    result = run.tape.frozen_product(x, run.parameter(base), width // turns, one_matrix)
+    return with_adapters_of_turn(run, base, x, result, (op.num_experts, turns))
 
 
 @EXPERTS.named("flat")

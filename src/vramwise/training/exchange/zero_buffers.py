@@ -29,7 +29,7 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
-from vramwise.training.recipe.adapters import adapters, peft_targets
+from vramwise.training.recipe.adapters import adapters_of
 from vramwise.training.recipe.checkpoint_kind import reentrant
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution
@@ -217,7 +217,7 @@ def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, z
 
     added: dict[str, Sequence[Weight]] = {}
     if train.method in ("lora", "qlora"):
-        for adapter in adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora):
+        for adapter in adapters_of(model, train):
             added[adapter.base.name] = [
                 Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype), linear=True)
                 for i, shape in enumerate(adapter.shapes)

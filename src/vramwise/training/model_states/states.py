@@ -22,14 +22,14 @@ from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
-from vramwise.training.recipe.adapters import adapters, peft_targets
+from vramwise.training.recipe.adapters import adapters_of
+from vramwise.training.recipe.expert_modules import has_expert_modules
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.framework_defaults import ADAPTERS
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import (
     NARROWED_AGAIN,
     execution,
-    has_expert_modules,
     narrows_again,
 )
 from vramwise.training.recipe.trained_copies import copied_dtype
@@ -174,7 +174,7 @@ def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedT
 
     found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
     if train.method in ("lora", "qlora"):
-        for adapter in adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora):
+        for adapter in adapters_of(model, train):
             found += [
                 (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
                          param_bytes=width(train.lora_dtype), train=train), adapter.base)

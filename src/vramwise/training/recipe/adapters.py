@@ -18,13 +18,14 @@ from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.framework import Peft
 from vramwise.frameworks.versions import followed
-from vramwise.models.adapters import adapter_shapes
+from vramwise.models.adapters import adapter_shapes, shapes_beside_experts
 from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Hold
 from vramwise.models.type_facts import has_fact
 from vramwise.records import record
+from vramwise.training.recipe.expert_modules import has_expert_modules, tensors_of_layers
 from vramwise.training.resolved import ResolvedTrain
 
 EXPERTS, ROUTER = "experts", "gate.weight"
@@ -36,6 +37,8 @@ def peft_targets(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
 
     Raises `ScenarioError` where peft refuses them.
     """
+    if has_expert_modules(train, model):
+        return _with_expert_modules(model, train)
     peft = framework_of(train).peft
     if peft is None:
         return train.lora_targets
@@ -43,6 +46,15 @@ def peft_targets(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
     if wraps_parameters(model, found):
         _check_parameters_adapter(train, peft)
     return found
+
+
+def _with_expert_modules(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
+    given = train.lora_targets
+    named = (given,) if isinstance(given, str) else given
+    found = tensors_of_layers(model, lambda path: ALL_LINEAR in named or _named(path, named))
+    if found and train.dora:
+        raise ScenarioError("train.dora", "DoRA on experts is not described: name other lora_targets")
+    return (*named, *found) if found else given
 
 
 def _renamed(model: Model, train: ResolvedTrain, peft: Peft) -> str | tuple[str, ...]:
@@ -278,10 +290,22 @@ def _matches(module: str, target: str) -> bool:
         raise ScenarioError("train.lora_targets", f'"{clipped(target)}" is no expression: {problem}') from None
 
 
-def adapters(model: Model, targets: str | tuple[str, ...], rank: int, *, dora: bool = False) -> tuple[Adapter, ...]:
+def adapters(
+    model: Model, targets: str | tuple[str, ...], rank: int, *, dora: bool = False, expert_modules: bool = False
+) -> tuple[Adapter, ...]:
     """Every adapter: rank · (in + out) parameters each, with DoRA one more for each output."""
     ops = _operations(model)
-    return tuple(
-        Adapter(p.module, p.layer, p, adapter_shapes(ops[p], p, rank, dora=dora, by_itself=by_itself))
-        for p, by_itself in _targeted(model, targets)
-    )
+
+    def shapes(p: Parameter, by_itself: bool) -> tuple[tuple[int, ...], ...]:
+        op = ops[p]
+        if expert_modules and isinstance(op, ExpertMlps) and op.may_be_modules:
+            return shapes_beside_experts(op, p, rank)
+        return adapter_shapes(op, p, rank, dora=dora, by_itself=by_itself)
+
+    return tuple(Adapter(p.module, p.layer, p, shapes(p, by_itself)) for p, by_itself in _targeted(model, targets))
+
+
+def adapters_of(model: Model, train: ResolvedTrain) -> tuple[Adapter, ...]:
+    """Every adapter under these settings."""
+    apart = has_expert_modules(train, model)
+    return adapters(model, peft_targets(model, train), train.lora_rank, dora=train.dora, expert_modules=apart)

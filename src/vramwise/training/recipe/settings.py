@@ -9,14 +9,13 @@ from typing import TypeVar
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import described, followed, library_version, names
+from vramwise.frameworks.versions import described, followed, names
 from vramwise.hardware import Gpu
 from vramwise.kernels import Versions, kernels_for, kernels_named
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
-from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.names import FP8_RECIPES
 from vramwise.training.layout.parallel import cuts_weights
@@ -32,6 +31,7 @@ from vramwise.training.recipe.attention import (
     with_masks,
 )
 from vramwise.training.recipe.checkpoint_kind import reentrant, wants_gradients_of_inputs
+from vramwise.training.recipe.expert_modules import has_expert_modules
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
     is_8_bit,
@@ -48,7 +48,6 @@ from vramwise.training.resolved import ResolvedTrain
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 
-EXPERTS_FUSED_SINCE = (5, 0)  # transformers: experts as one 3-D parameter instead of a list of linear layers
 # peft 0.5 and 0.21 utils/other.py prepare_model_for_kbit_training: nothing becomes fp32 beside such weights.
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 COMPUTE_ADAPTERS = frozenset({"fms", "unsloth"})
@@ -298,16 +297,6 @@ def narrows_again(train: ResolvedTrain) -> bool:
     trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
     """
     return train.kbit_preparation and not sharded(train) and names(train, "trl")
-
-
-def has_expert_modules(train: TrainSettings, model: Model) -> bool:
-    """Whether experts are lists of linear layers, as in most classes before transformers 5."""
-    return library_version(train) < EXPERTS_FUSED_SINCE and had_expert_modules(model)
-
-
-def had_expert_modules(model: Model) -> bool:
-    """Whether experts were lists of linear layers in the model's class before they were fused."""
-    return not has_fact("transformers", "always_fused_experts", model.config.model_type)
 
 
 def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
