@@ -275,3 +275,20 @@ def test_adapters_beside_experts_take_dropout_but_dora_is_not_described() -> Non
     estimated(**AS_MODULES, lora_targets="all-linear", lora_dropout=0.1)
     with pytest.raises(ScenarioError, match=r"train.dora: DoRA on experts is not described"):
         estimated(**AS_MODULES, lora_targets="all-linear", dora=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "version", "trained"),
+    [
+        ("baidu/ERNIE-4.5-21B-A3B-PT", "unsloth 2025.11.3", 177_545_216),
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "unsloth 2025.12.5", 220_968_448),
+        ("mistralai/Mixtral-8x7B-v0.1", "transformers 4.38", 960_495_616),
+    ],
+)
+def test_what_published_runs_printed_that_trains(model: str, version: str, trained: int) -> None:
+    """Two of unslothai/notebooks, and DrishtiShrrrma/mixtral-8x7b-vs-mistral-vs-llama2-english-to-hinglish-translation."""
+    of_mixtral = {"lora_rank": 64, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj", "w1", "w2", "w3"]}
+    adapters = of_mixtral if "Mixtral" in model else {"lora_rank": 8, "lora_targets": "all-linear"}
+    train = {"framework": version.split()[0], "framework_version": version, "method": "lora", **adapters}
+    found = estimate({"model": model, "task": "train", "train": {**train, "sequence_length": 128}})
+    assert found.model.num_trainable_parameters == trained

@@ -38,10 +38,9 @@ def adapter_shapes(
     return low_rank_shapes(ranks, inputs, outputs)
 
 
-def shapes_beside_experts(op: StackedExperts, weight: Parameter, rank: int) -> tuple[Shape, ...]:
-    """A and B of all experts' layers that a tensor stands for, where those are layers of their own."""
+def shapes_beside_experts(op: StackedExperts, weight: Parameter, rank: int, branches: int) -> tuple[Shape, ...]:
+    """A and B of all experts' layers where those are layers of their own: so many of each in a tensor here."""
     inputs, outputs = _widths(op, weight)
-    branches = 2 if weight == op.parameters[0] else 1
     return low_rank_shapes(rank * weight.shape[0], inputs, outputs, groups=branches)
 
 

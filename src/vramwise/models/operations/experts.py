@@ -31,9 +31,11 @@ class ExpertMlps(StackedExperts):
     dropout: float = 0.0
 
     @property
-    def may_be_modules(self) -> bool:
-        """Whether each expert may be three linear layers, gate, up and down projection, that run after one another."""
-        return not self.style and self.gating == "halves" and len(self.parameters) == 2
+    def branches(self) -> int:
+        """Linear layers that read an expert's input where it is made of such layers, one more besides; else 0."""
+        if self.style or len(self.parameters) != 2:
+            return 0
+        return {"halves": 2, "none": 1}.get(self.gating, 0)
 
     @property
     def inner_width(self) -> int:
@@ -54,7 +56,7 @@ def experts(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor, *indices:
     tape = run.tape
     if op.style:
         return EXPERTS[op.style](run, op, x, weights, *indices)
-    if run.execution.expert_modules and op.may_be_modules and not _trains(run, op):
+    if run.execution.expert_modules and op.branches and not _trains(run, op):
         return _experts_in_turn(run, op, x, weights)
     gate_up, down, *biases = parameters_when_read(run, op)
     hidden = tape.reshape(x, -1, x.shape[-1])
@@ -104,8 +106,8 @@ def _experts_in_turn(run: Lowering, op: ExpertMlps, x: Tensor, weights: Tensor) 
     for _ in range(turns):
         picked = tape.new((rows, width // turns), hidden.dtype, requires_grad=hidden.requires_grad, op="index")
         tape.record("index", [hidden], [picked])
-        gate, up = (_layer_of_turn(run, op, gate_up, picked, inner, turns) for _ in range(2))
-        h = _gated(run, op, gate, up)
+        first = [_layer_of_turn(run, op, gate_up, picked, inner, turns) for _ in range(op.branches)]
+        h = _gated(run, op, *first) if op.branches == 2 else apply_activation(tape, op.function, *first)
         out = tape.mul(_layer_of_turn(run, op, down, h, width, turns), own)
         joined = replace(summed, requires_grad=out.requires_grad)
         tape.record("add_", [summed, out], [joined], [(out, "source")])

@@ -298,8 +298,8 @@ def adapters(
 
     def shapes(p: Parameter, by_itself: bool) -> tuple[tuple[int, ...], ...]:
         op = ops[p]
-        if expert_modules and isinstance(op, ExpertMlps) and op.may_be_modules:
-            return shapes_beside_experts(op, p, rank)
+        if expert_modules and isinstance(op, ExpertMlps) and op.branches:
+            return shapes_beside_experts(op, p, rank, op.branches if p == op.parameters[0] else 1)
         return adapter_shapes(op, p, rank, dora=dora, by_itself=by_itself)
 
     return tuple(Adapter(p.module, p.layer, p, shapes(p, by_itself)) for p, by_itself in _targeted(model, targets))

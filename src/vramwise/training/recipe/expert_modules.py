@@ -56,9 +56,9 @@ def _tensors(model: Model) -> Iterator[tuple[tuple[Parameter, tuple[str, ...]], 
     """Each layer's two tensors of experts, and the layers of an expert that each stands for."""
     gate, up, down = layers_of_experts(model)
     for op in (op for block in model.blocks for op in block.ops):
-        if isinstance(op, ExpertMlps) and op.may_be_modules:
+        if isinstance(op, ExpertMlps) and op.branches:
             first, second = op.parameters
-            yield (first, (gate, up)), (second, (down,))
+            yield (first, (gate, up)[-op.branches :]), (second, (down,))
 
 
 def _asked(module: str, names: tuple[str, ...], means: Names) -> bool:
