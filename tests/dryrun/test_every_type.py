@@ -21,11 +21,8 @@ OPEN = {
     "bailing_hybrid/b": {"backward: layers", "first step"},
     "bailing_hybrid/c": {"forward", "backward: layers", "first step", "peak"},
     "kimi_linear/a": {"backward: layers", "first step"},
-    # the state space of one layer, beside the embedding's output; scans in Python that run again; not found yet
-    "nemotron_h/a": {"forward"},
-    "nemotron_h/b": {"forward", "loss", "forward return"},
+    # scans in Python that run again; not found yet
     "mamba/b": {"backward: layers", "first step", "peak"},
-    "mamba2/b": {"forward"},
     "falcon_mamba/b": {"backward: layers", "first step"},
     "jamba/c": {"forward", "backward: layers", "first step", "peak"},
     # `self.recurrent_states` holds the graph of the layer that ran again, until the next step
@@ -41,11 +38,8 @@ OPEN = {
     # the class runs images before texts, and what is behind the layers of images is not behind those of texts
     "siglip/a": {"backward: head"},
     "siglip/b": {"backward: head", "first step"},
-    # biases that all decoder layers read count until the layer that made them is done (LongT5: not found yet)
+    # biases that all decoder layers read count until the layer that made them is done
     "t5/b": {"backward: layers"},
-    "longt5/b": {"backward: layers"},
-    # stacks that run several times with the same weights; not found yet
-    "hrm_text/b": {"forward", "loss", "forward return", "forward end", "backward: head"},
     # adapters beside its dynamic mask; not found yet
     "doge/c": {"forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step",
                "peak"},

@@ -79,6 +79,6 @@ def blocks(c: Config) -> tuple[Block, ...]:
         for i in range(text.num_hidden_layers)
     )
     embedding = token_embedding(Config({**text.values, "vocab_size": text.vocab_size + EXTRA_TOKENS}, c.model_id))
-    language = (embedding, *layers, lm_head(text, "model.norm", tied=False))
+    language = (embedding, *layers, lm_head(text, "model.norm", tied=False, widened=True))
     place = inside("model.language_model")
     return (*vision_blocks(vision, "model.vision_model"), bridge, *(renamed(block, place) for block in language))

@@ -74,5 +74,5 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c = Config({**c.values, **older}, c.model_id).filled(HYBRID_DEFAULTS["nemotron_h"])
     c = Config({**c.values, "hidden_act": c.text("mlp_hidden_act")}, c.model_id)
     layers = (layer(c, i, kind) for i, kind in enumerate(kinds(c)))
-    head = lm_head(c, "model.norm_f", tied=False, norm_style="fp32-weight")
+    head = lm_head(c, "model.norm_f", tied=False, norm_style="fp32-weight", widened=True)
     return (token_embedding(c, "model.embeddings"), *layers, head)

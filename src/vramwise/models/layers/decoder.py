@@ -25,12 +25,13 @@ def token_embedding(c: Config, module: str = "model.embed_tokens") -> Block:
 
 def logits(
     b: BlockBuilder, x: Value, c: Config, norm: str, *, tied: bool, norm_style: str = "llama", layer_norm: bool = False,
-    module: str = "lm_head", embedding: str = "model.embed_tokens", capped: bool = False,
+    module: str = "lm_head", embedding: str = "model.embed_tokens", capped: bool = False, widened: bool = False,
 ) -> Value:  # fmt: skip
-    """Final norm and output projection, whose weight may be that of the embedding `embedding`."""
+    """Final norm and output projection, whose weight may be that of the embedding `embedding`; `widened`: to fp32."""
     x = b.layer_norm(x, norm) if layer_norm else b.rms_norm(x, norm, style=norm_style)
     tied_to = f"{embedding}.weight" if tied else None
     y = b.linear(x, module, c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
+    y = b.unary(ToFp32(), y) if widened else y
     return b.softcap(y) if capped else y
 
 

@@ -76,7 +76,7 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
     gate, h, time_step = b.split(projected, [inner, inner + 2 * shared, heads])
     h = b.unary(ChannelsFirst(), h)
     h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
+    convolved = h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
     h, inward, outward = b.split(h, [inner, shared, shared])
     parameters = [b.parameter(module, leaf, (heads,), shard="column") for leaf in ("dt_bias", "A_log", "D")]
     (h,) = b.op(
@@ -93,4 +93,6 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba2, module: str = "mixer") -> Value:
         (h,) = b.op(s.norm(num_groups=s.groups), f"{module}.norm", [h, gate], [inner], [weight])
     else:
         h = b.multiply(h, b.activation(gate, "silu", module))
-    return b.linear(b.unary(ToParameterDtype(), h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")
+    out = b.linear(b.unary(ToParameterDtype(), h), f"{module}.out_proj", width, bias=s.out_bias, shard="row")
+    b.still_named_in(module, gate, convolved, h)
+    return out

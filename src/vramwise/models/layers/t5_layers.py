@@ -13,7 +13,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.t5_stack import Stack
 from vramwise.models.operations.attention import Attention
-from vramwise.models.operations.relative_bias import T5, ClampFp16, RelativePositionBias, ZeroPositionBias
+from vramwise.models.operations.relative_bias import LONG_T5, T5, ClampFp16, RelativePositionBias, ZeroPositionBias
 from vramwise.models.operations.simple import ToParameterDtype
 
 WRITTEN_OUT = frozenset({"longt5", "switch_transformers"})
@@ -40,7 +40,7 @@ def attention(
             causal=stack.is_decoder and not cross,
             cross=cross,
             window=None,
-            style=T5,
+            style=LONG_T5 if c.model_type == "longt5" else T5,
             dropout=dropout,
             eager_only=c.model_type in WRITTEN_OUT,
         ),

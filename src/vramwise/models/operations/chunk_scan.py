@@ -104,7 +104,7 @@ def chunk_scan(run: Lowering, op: ChunkScan, x: Tensor, inward: Tensor, outward:
     x, a, b, c = (_in_chunks(run, tensor, length) for tensor in (x, a, b, c))
     out, named = _chunks(run, x, tape.permute(a, 0, 3, 1, 2), b, c)
     out = tape.add(tape.reshape(out, out.shape[0], -1, *out.shape[3:]), skipped)
-    tape.record("locals", [x, a, b, c, dt, *named], [])  # names of the function, until it returns
+    tape.record("locals", [x, a, b, c, dt, skipped, *named], [])  # names of the function, until it returns
     out = tape.narrow(out, 1, run.sequence)
     return tape.reshape(out, *out.shape[:2], -1)
 
@@ -138,7 +138,8 @@ def _chunks(run: Lowering, x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[
     tape = run.tape
     cumulated = tape.cumsum(a)
     decay = tape.unary("exp", _segment_sum(run, a))
-    scores = tape.mul(tape.einsum("bclhn,bcshn->bclsh", c, b), tape.permute(decay, 0, 2, 3, 4, 1))
+    met = tape.einsum("bclhn,bcshn->bclsh", c, b)
+    scores = tape.mul(met, tape.permute(decay, 0, 2, 3, 4, 1))
     within = tape.einsum("bclsh,bcshp->bclhp", scores, x)
     last = tape.narrow(cumulated, -1, 1)
     to_end = tape.unary("exp", tape.add(last, cumulated))
@@ -150,9 +151,9 @@ def _chunks(run: Lowering, x: Tensor, a: Tensor, b: Tensor, c: Tensor) -> tuple[
     states = tape.einsum("bzch,bzhpn->bchpn", tape.transpose(between, 1, 3), states)
     states = tape.narrow(states, 1, x.shape[1])
     from_start = tape.unary("exp", cumulated)
-    before = tape.einsum("bclhn,bchpn->bclhp", c, states)
-    before = tape.mul(before, tape.unsqueeze(tape.permute(from_start, 0, 2, 3, 1), -1))
-    named = (cumulated, scores, within, weighted, states, before)
+    read = tape.einsum("bclhn,bchpn->bclhp", c, states)
+    before = tape.mul(read, tape.unsqueeze(tape.permute(from_start, 0, 2, 3, 1), -1))
+    named = (cumulated, decay, met, scores, within, to_end, weighted, between, states, from_start, read, before)
     return tape.contiguous(tape.add(within, before)), named
 
 

@@ -54,8 +54,11 @@ def clamp_fp16(run: Lowering, op: ClampFp16, x: Tensor) -> Tensor:
 
 
 T5 = AttentionStyle("t5", has_float_mask=True)
+LONG_T5 = AttentionStyle("longt5", has_float_mask=True)
+"""Its layer keeps the weights of both kinds among `attention_outputs` (transformers 5.23, LongT5Block)."""
 
 
+@LONG_T5.path("eager")
 @T5.path("eager")
 def _eager_t5(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
     tape = run.tape
@@ -69,6 +72,11 @@ def _eager_t5(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, bia
     else:
         weights = tape.softmax(scores)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    named = run.named_in[""]
+    if op.style is not LONG_T5 and named:  # the layer binds `_` to them, which cross-attention binds anew
+        tape.record("locals", named, [])
+        named.clear()
+    named.append(weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 

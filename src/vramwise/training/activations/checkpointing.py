@@ -31,8 +31,12 @@ _UP_PROJECTIONS = frozenset({"q_a_layernorm", "q_b_proj", "q_proj", "kv_a_layern
 
 
 def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
-    """Storages that stay from forward to backward; None where the block is not checkpointed."""
-    if (run.layer is None and not run.tower_layer) or train.checkpointing == "none":
+    """Storages that stay from forward to backward; None where the block is not checkpointed.
+
+    Nor is one that saves nothing, since nothing in it wants a gradient: what its operations save alone refers to a
+    checkpoint (torch 2.13 utils/checkpoint.py, the `_Holder`s of a `_CheckpointFrame`).
+    """
+    if (run.layer is None and not run.tower_layer) or train.checkpointing == "none" or not _saves(run):
         return None
     if train.checkpointing == "full":
         return boundary(run)
@@ -43,6 +47,10 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
         kept = _selected_operations(run, train)
         return _read_again(run, kept) if compiles_layers(train) else kept
     return _without(run, train, what)
+
+
+def _saves(run: BlockRun) -> bool:
+    return any(node.saved or node.saves_parameters for node in run.nodes)
 
 
 def replayed_nodes(run: BlockRun, train: ResolvedTrain) -> frozenset[int]:
