@@ -184,6 +184,25 @@ def needs_together(
             return None
 
 
+def fits_at_no_size(
+    scenario: Scenario, *, site: str | os.PathLike[str] | Site | None = THE_USERS
+) -> bool:  # fmt: skip
+    """Whether a training's states alone, without what hangs on its micro-batch and its length, are more than its card
+    holds: known without a look at its layers. Raises what `estimate` raises of its settings."""
+    from vramwise.training.many import fits_at_no_size as answer
+
+    scenario = on_this_machine(scenario)
+    with using(site_in_use(site), scenario.driver):
+        gpu, _ = card_of(scenario)
+        try:
+            found, model = model_of(scenario)
+        except UndescribedTypeError:
+            return False
+        if found.adapter is not None:
+            scenario, _ = _adapted(scenario, found.adapter)
+        return answer(scenario, model, gpu)
+
+
 def needs_of_lengths(
     scenario: Scenario, lengths: Sequence[int], *, site: str | os.PathLike[str] | Site | None = THE_USERS
 ) -> ManyNeeds | None:  # fmt: skip

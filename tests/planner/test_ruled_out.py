@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
+from pathlib import Path
 
 import pytest
 
-from vramwise.estimation import described_model, estimate
-from vramwise.planner import door, rows
+from vramwise.errors import VramwiseError
+from vramwise.estimation import described_model, estimate, fits_at_no_size
+from vramwise.planner import door, rows, searched_layouts
 from vramwise.planner.machine import machine_of
+from vramwise.planner.option import Wishes
 from vramwise.planner.running import best_file, best_serving, best_whole_file, is_whole
 from vramwise.planner.tuning import LORA, METHODS, QLORA, best_step, fitting_step
 from vramwise.planner.ways import Question
+from vramwise.scenario import Scenario
+
+DRAWN = Path(__file__).parents[1] / "frozen" / "scenarios.jsonl"
 
 MODELS = ("qwen3-8b", "qwen3-14b", "openai/gpt-oss-20b", "Qwen/Qwen2.5-7B-Instruct-AWQ", "google/gemma-3n-E2B",
           "Qwen/Qwen1.5-14B", "google/flan-t5-xl", "google/vit-base-patch16-224")  # fmt: skip
@@ -78,3 +85,28 @@ def test_why_a_row_does_not_fit_is_worked_out_when_it_is_read(monkeypatch):
     assert not read
     assert answer.runs["16 bit"].reasons == why(estimate({"model": there.name, **answer.runs["16 bit"].scenario}))
     assert len(read) == 1
+
+
+def test_a_layout_whose_states_alone_are_too_much_fits_with_no_micro_batch():
+    """`fits_at_no_size`: what it passes over would have been answered with "does not fit"."""
+    passed_over = 0
+    for line in DRAWN.read_text("utf-8").splitlines()[::5]:
+        given = json.loads(line)["scenario"]
+        try:
+            scenario = Scenario.from_dict(given)
+            if scenario.task != "train":
+                continue
+            if fits_at_no_size(scenario):
+                found = estimate(scenario.replace(train=scenario.train.replace(micro_batch_size=1)), replays=False)
+                assert found.verdict.word == "does not fit", given
+                passed_over += 1
+        except VramwiseError:
+            continue
+    assert passed_over > 5
+
+
+def test_layouts_that_cannot_fit_are_not_recorded(monkeypatch):
+    asked = Scenario.from_dict({"model": "llama-3.1-8b", "task": "train", "gpu": "4090", "num_gpus": 2})
+    monkeypatch.setattr(searched_layouts, "needs_together", lambda *_, **__: pytest.fail("was looked at"))
+    model = described_model("llama-3.1-8b")[1]
+    assert searched_layouts.searched(asked, model, Wishes("fine-tune"), lambda n: None).candidates == []

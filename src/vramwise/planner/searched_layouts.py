@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import estimate, needs_together, tokens_per_second
+from vramwise.estimation import estimate, fits_at_no_size, needs_together, tokens_per_second
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.planner.changes import changed
@@ -117,6 +117,8 @@ def _needs(
 def _needs_of(scenario: Scenario, structure: Mapping[str, object], batches: Sequence[int]) -> dict[int, _Need]:
     try:
         base = changed(scenario, _with_batch(scenario, structure, batches[0]))
+        if fits_at_no_size(base):
+            return {}
         many = needs_together(base, batches, None, ends=True) if len(batches) > 1 else None
     except VramwiseError:
         return {}

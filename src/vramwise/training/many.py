@@ -20,6 +20,7 @@ from vramwise.training.job import Job, job_of
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.step.moments import BEFORE_STEPS
+from vramwise.training.step.state import least_bytes
 
 ALLOCATED, NEEDED, HIGH, PHASE = range(4)
 _FEW_STAGES = 4
@@ -60,6 +61,18 @@ def needs_of_many(
         found[ALLOCATED], found[NEEDED], found[HIGH] if ends else None, found[PHASE], tuple(names), refusals,
         None if room is None else room.capacity.usable_bytes, counters.cannot_run(job.train, gpu) is None,
     )  # fmt: skip
+
+
+def fits_at_no_size(scenario: Scenario, model: Model, gpu: Gpu | None) -> bool:
+    """Whether what a rank has at its optimizer's step is more than the room, whatever a micro-batch takes beside it.
+
+    False where that is not known. Raises what the answer of the scenario raises.
+    """
+    room = room_of(scenario, gpu)
+    if room is None:
+        return False
+    job = job_of(scenario, model, gpu)
+    return any(least_bytes(job.model, job.structure, rank) > room.usable_bytes for rank in job.ranks)
 
 
 def telling_ranks(job: Job) -> tuple[Placement, ...]:

@@ -95,15 +95,28 @@ class Gradients:
         return (self.unsynced if waiting else 0) + (0 if self.grow else self.unsharded)
 
 
+def all_gradients(states: ModelStates, train: ResolvedTrain) -> int:
+    """Bytes of the gradients of all weights that stay on a rank's GPU."""
+    life = gradient_life(train)
+    if life.released or (offloaded(train).gradients and not (train.zero_stage == 1 and not life.reduced_at_once)):
+        return 0  # stage 1 sends them to the host when backward is over (stage_1_and_2.py `reduce_gradients`)
+    return states.flat_gradients if train.zero_stage == 1 and life.reduced_at_once else states.gradients
+
+
+def gradients_at_step(states: ModelStates, train: ResolvedTrain) -> tuple[int, int]:
+    """Bytes of the gradients that stand beside an optimizer's step, and of those that ZeRO made fp32 for it."""
+    if offloaded(train).gradients:
+        return 0, 0
+    wide = states.fp32_gradients
+    return 0 if wide and train.zero_stage in (1, 2) else all_gradients(states, train), wide
+
+
 def gradients_of(
     model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement, exchanged: Buffers
 ) -> Gradients:
     """The gradients of one rank."""
     life = gradient_life(train)
-    size = states.flat_gradients if train.zero_stage == 1 and life.reduced_at_once else states.gradients
-    leaves = offloaded(train).gradients
-    if life.released or (leaves and not (train.zero_stage == 1 and not life.reduced_at_once)):
-        size = 0  # stage 1 sends them to the host when backward is over (stage_1_and_2.py `reduce_gradients`)
+    size, leaves = all_gradients(states, train), offloaded(train).gradients
     stay = life.stays or (placement.stages > 1 and not life.released)
     before = size if stay and not exchanged.unsynced_gradients else 0
     # ZeRO-2 makes its whole partition when the first gradient of it is reduced, for each micro-batch another.

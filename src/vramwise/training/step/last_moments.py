@@ -14,7 +14,7 @@ from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import read_by, step_axes
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.forward_moments import evaluation_pass
-from vramwise.training.step.gradients import on_stage
+from vramwise.training.step.gradients import gradients_at_step, on_stage
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 
 
@@ -109,8 +109,7 @@ def _as_one(state: StepState) -> list[Moment]:
 
 def _step(state: StepState) -> Moment:
     away = offloaded(state.train)
-    wide = 0 if away.gradients else state.states.fp32_gradients
-    kept = 0 if away.gradients or (wide and state.train.zero_stage in (1, 2)) else state.gradients.all
+    kept, wide = gradients_at_step(state.states, state.train)
     parts = state.after_backward(kept, gathered=0, whole=0) | {
         Component.OPTIMIZER_TEMPORARIES: 0 if away.optimizer else state.states.step_transient,
         Component.FP32_GRADIENTS: wide,

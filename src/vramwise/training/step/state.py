@@ -22,10 +22,11 @@ from vramwise.training.exchange.offload import offloaded, on_gpu
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.main_buffers import main_buffers
 from vramwise.training.model_states.states import ModelStates, model_states
+from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import Blocks
-from vramwise.training.step.gradients import Gradients, gradients_of, on_stage
+from vramwise.training.step.gradients import Gradients, gradients_at_step, gradients_of, on_stage
 from vramwise.training.step.other_models import CriticPass, extra_model_bytes
 
 _OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
@@ -142,8 +143,22 @@ def _whatever_the_size(
 ) -> tuple[Buffers, Gradients, Mapping[Component, int]]:
     """What a rank has in steps of any micro-batch and sequence."""
     states, exchanged = model_states(model, train, placement), buffers(model, train, placement)
+    gradients = gradients_of(model, states, train, placement, exchanged)
+    return exchanged, gradients, _stays(model, states, train, placement)
+
+
+def least_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """Bytes that a rank has at its optimizer's step beside what hangs on a micro-batch: with less room no size fits."""
+    states = model_states(model, train, placement)
+    beside = 0 if gradient_life(train).released else sum(gradients_at_step(states, train))
+    return sum(_stays(model, states, train, placement).values()) + beside
+
+
+def _stays(
+    model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement
+) -> Mapping[Component, int]:  # fmt: skip
     away, (master, optimizer) = offloaded(train), on_gpu(states, train)
-    stays = {
+    return {
         Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
         Component.BUFFERS: states.buffers,
         Component.ADAPTERS: states.adapter_weights,
@@ -153,4 +168,3 @@ def _whatever_the_size(
         Component.OPTIMIZER_STATES: optimizer,
         **extra_model_bytes(model, train, placement),
     }
-    return exchanged, gradients_of(model, states, train, placement, exchanged), stays
