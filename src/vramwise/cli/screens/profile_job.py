@@ -165,6 +165,7 @@ def _gone(job: Figures) -> list[Line]:
         ("no trace of rank", job["missing"]),
         ("more than one trace of rank", job["again"]),
         ("cut-off trace of rank", job["truncated"]),
+        ("more names of kernels than are kept in the trace of rank", job["names_cut"]),
         ("recorded in other steps than most: rank", job["steps"]["recorded_otherwise"]),
         ("without GPU events:", job["without_gpu_events"]),
         ("not read:", list(job["failed"].values())),

@@ -8,6 +8,7 @@ from vramwise.utilization.job.folder import JobFolder
 from vramwise.utilization.job.losses import losses
 from vramwise.utilization.job.tables import Tables, tables_of
 from vramwise.utilization.job.uneven import experts, pipeline, slow_links, stragglers
+from vramwise.utilization.profiler.growing import FURTHER
 
 NS_PER_MS = 1e6
 MOST_CELLS = 4096
@@ -36,6 +37,12 @@ def job_answer(tables: Tables) -> dict[str, object]:
             row["trace"] for row in tables.rows("SELECT trace FROM traces WHERE gpu_events = 0 ORDER BY trace")
         ],
         "truncated": [row["rank"] for row in ranks if row["truncated"]],
+        "names_cut": [
+            row["rank"]
+            for row in tables.rows(
+                "SELECT rank FROM kernels JOIN ranks USING (trace) WHERE name = ? ORDER BY place", FURTHER
+            )
+        ],
         "failed": {},
         "steps": steps,
         "share": _shares(ranks, SHARES, "span_ns"),

@@ -55,6 +55,14 @@ def fraction(value: object) -> float:
     return float(value) if isinstance(value, int | float) and abs(value) < LARGEST else NAN
 
 
+def fractions(values: list[Any]) -> list[float]:
+    """`fraction` of each; whole numbers stay what they are."""
+    kinds = set(map(type, values))
+    if kinds <= {int, float} and min(values) > -LARGEST and max(values) < LARGEST:
+        return values
+    return [NAN] * len(values) if kinds == {type(None)} else list(map(fraction, values))
+
+
 class Times(NamedTuple):
     """Whole nanoseconds of each, and whether none was written with a fraction of a microsecond."""
 

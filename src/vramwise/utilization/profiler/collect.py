@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import gc
-import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+from contextlib import contextmanager
 from itertools import compress
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError
 from vramwise.utilization.profiler.batches import (
     ABSENT_TEXTS,
     LARGEST,
+    NAN,
     fraction,
+    fractions,
     moments,
     signed,
     times,
@@ -25,6 +25,7 @@ from vramwise.utilization.profiler.batches import (
 from vramwise.utilization.profiler.columns import for_one_trace
 from vramwise.utilization.profiler.growing import Growing, Names
 from vramwise.utilization.profiler.memory_timeline import MemoryFold, TakesMemory
+from vramwise.utilization.profiler.products import PRODUCTS, product_flops
 from vramwise.utilization.profiler.recording import (
     ABSENT,
     KERNEL,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Arguments, Event
     from vramwise.utilization.profiler.readers.rows import RowStream
 
-GPU_KINDS = {
+GPU_KINDS: dict[str | None, int] = {
     "kernel": KERNEL,
     "Kernel": KERNEL,
     "gpu_memcpy": MEMCPY,
@@ -59,8 +60,6 @@ GPU_KINDS = {
 NEVER_NEEDED = frozenset({"python_function", "ac2g", "async_cpu_to_gpu", "async", "fwdbwd", "Trace", "async_gpu"})
 OPERATORS = frozenset({"cpu_op", "Operator"})
 """Only steps (which the old form writes as operators) and PRODUCTS are read of these."""
-PRODUCTS = {"aten::mm": 0, "aten::addmm": 1, "aten::bmm": 0, "aten::baddbmm": 1, "aten::_scaled_mm": 0}
-"""Matrix products that no other of these calls, with the place of their first factor."""
 CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
 _UNREAD, _GPU, _CALL, _OPERATOR, _OTHERS = range(5)
 GROUPS: dict[str | None, int] = {
@@ -76,6 +75,10 @@ MOST_KEPT = 40_000_000
 """At most some 2 GB; a step of a large model has some 10,000 to 100,000."""
 KEPT_OF_A_LIKE = 16
 """So many events take as much memory as a like that only one event has."""
+LONGEST_TEXT = 2**20
+"""Of what a collective states: the ranks of a group of ten thousand take 60 kB."""
+MOST_DEVICES = 256
+"""Whose allocators one process uses."""
 
 
 class Collector:
@@ -88,9 +91,9 @@ class Collector:
         self._memory_of = memory_of
         self._folds: list[MemoryFold] = []
         self._names = Names()
+        self._texts = Names(LONGEST_TEXT)
         self._gpu = Growing("qqiii")
         self._likes: dict[tuple[Any, ...], int] = {}
-        self._like_of: dict[tuple[Any, ...], int] = {}
         self._calls = Growing("qqii")
         self._products = Growing("iq")
         self._steps: list[StepMark] = []
@@ -98,12 +101,12 @@ class Collector:
         self._facts: dict[CollectiveFacts, int] = {}
         self._memory: dict[str, tuple[TakesMemory, ...]] = {}
         self._whole = True
-        self._left_out: dict[str, int] = {}
+        self._left_out: Counter[str] = Counter()
 
     def take(self, events: Iterable[Event]) -> None:
         """Keep what is needed of these events. Raises SourceError for a time that is none, or too many events."""
-        alike = max(len(self._likes), len(self._like_of)) + len(self._facts)  # figures that are none have one like
-        if self.rows + KEPT_OF_A_LIKE * alike > MOST_KEPT:
+        alike = len(self._likes) + len(self._facts) + len(self._steps)
+        if self.rows + len(self._products) + KEPT_OF_A_LIKE * alike > MOST_KEPT:
             raise SourceError(f"more than {MOST_KEPT:,} GPU events and calls: profile fewer steps")
         on_gpu: list[Event] = []
         calls: list[Event] = []
@@ -146,7 +149,7 @@ class Collector:
 
         *whole_numbers, per_sm, occupancy = zip(*self._likes, strict=True) if self._likes else ((),) * 6
         kinds, names, streams, devices = (np.array(column, dtype=np.int64) for column in whole_numbers)
-        alike = Likes(kinds, names, streams, devices, np.array(per_sm), np.array(occupancy))
+        alike = Likes(kinds, names, streams, devices, *(np.array(list(map(float, one))) for one in (per_sm, occupancy)))
         return Recording(
             file=stream.name,
             header=stream.header,
@@ -160,7 +163,7 @@ class Collector:
             collectives=Collectives(tuple(self._facts), *self._collectives.columns()),
             memory=tuple(fold.timeline() for fold in self._folds),
             whole_microseconds=self._whole,
-            left_out=self._left_out,
+            left_out=dict(self._left_out + self._names.left_out() + self._texts.left_out()),
         )
 
     def _take_all_gpu(self, events: list[Event]) -> bool:
@@ -173,8 +176,11 @@ class Collector:
             return False
         self._whole = self._whole and starts.no_fraction
         streams, devices = wholes([one.stream for one in args]), wholes([one.device for one in args])
-        alike = zip([event.cat for event in events], [event.name for event in events], streams, devices,
-                    [one.blocks_per_sm for one in args], [one.occupancy for one in args], strict=True)  # fmt: skip
+        likes = self._places_of_likes(
+            [GPU_KINDS.get(event.cat, STREAM_ONLY) for event in events],
+            self._names.places([event.name for event in events]), streams, devices,
+            fractions([one.blocks_per_sm for one in args]), fractions([one.occupancy for one in args]),
+        )  # fmt: skip
         collectives, elements = [one.collective for one in args], [one.in_elements for one in args]
         if collectives.count(None) < len(args) or elements.count(None) < len(args):
             for place, stated in enumerate(zip(collectives, elements, strict=True)):
@@ -182,47 +188,48 @@ class Collector:
                     self._take_collective(len(self._gpu) + place, events[place])
         self._gpu.extend(
             starts.values, durations.values, wholes([one.correlation for one in args]), _external_ids(args),
-            self._places_of_likes(list(alike)),
+            likes,
         )  # fmt: skip
         return True
 
-    def _places_of_likes(self, alike: list[tuple[Any, ...]]) -> list[int]:
-        with suppress(TypeError):  # what cannot be hashed is no number
-            found = list(map(self._like_of.get, alike))
-            if None in found:
-                for one in dict.fromkeys(alike):
-                    if one not in self._like_of:
-                        self._like_of[one] = self._like(*one)
-                found = list(map(self._like_of.get, alike))
-            return found  # type: ignore[return-value]
-        return [self._like(*one) for one in alike]
-
-    def _like(self, cat: str, name: str | None, stream: int, device: int, per_sm: object, occupancy: object) -> int:
-        """The place of what an event has in common with others."""
-        figures = fraction(per_sm), fraction(occupancy)
-        like = (GPU_KINDS.get(cat, STREAM_ONLY), self._names.place(name), stream, device, *figures)
-        return self._likes.setdefault(like, len(self._likes))
+    def _places_of_likes(self, *columns: list[Any]) -> list[int]:
+        """The place of what each event has in common with others: numbers alone, so that each takes little."""
+        alike = list(zip(*columns, strict=True))
+        found = list(map(self._likes.get, alike))
+        if None in found:
+            return [self._likes.setdefault(one, len(self._likes)) for one in alike]
+        return found  # type: ignore[return-value]
 
     def _take_gpu(self, event: Event) -> None:
         """An event of a GPU by itself."""
         found = self._times(event)
         if found is None:
             if event.cat in GPU_KINDS:
-                self._left_out["GPU events without a time"] = self._left_out.get("GPU events without a time", 0) + 1
+                self._left_out["GPU events without a time"] += 1
             return
         args: Any = event.args
         self._take_collective(len(self._gpu), event)
         said = (args.stream, args.device, args.correlation) if args else (None,) * 3
         stream, device, correlation = map(whole, said)
-        figures = (args.blocks_per_sm, args.occupancy) if args else (None, None)
-        like = self._like(event.cat or "", event.name, stream, device, *figures)
-        self._gpu.append(*found, correlation, _external_id(args) if args else ABSENT, like)
+        figures = (fraction(args.blocks_per_sm), fraction(args.occupancy)) if args else (NAN, NAN)
+        like = GPU_KINDS.get(event.cat, STREAM_ONLY), self._names.place(event.name), stream, device, *figures
+        self._gpu.append(
+            *found, correlation, _external_id(args) if args else ABSENT, self._likes.setdefault(like, len(self._likes))
+        )
 
     def _take_collective(self, row: int, event: Event) -> None:
         args: Any = event.args
         if args and (args.collective, args.in_elements) != (None, None) and event.cat in GPU_KINDS:
-            place = self._facts.setdefault(_facts(args), len(self._facts))
+            place = self._facts.setdefault(self._facts_of(args), len(self._facts))
             self._collectives.append(row, whole(args.sequence), place)
+
+    def _facts_of(self, args: Any) -> CollectiveFacts:
+        known = {name: whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size")}
+        sizes = {name: None if value == ABSENT else value for name, value in known.items()}
+        group = str(args.group) if isinstance(args.group, str | int) else None
+        texts = {"collective": args.collective, "dtype": args.dtype, "members": args.members, "group": group}
+        words = {name: self._texts.kept(text) if isinstance(text, str) else None for name, text in texts.items()}
+        return CollectiveFacts(**sizes, **words)  # type: ignore[arg-type]
 
     def _take_calls(self, events: list[Event]) -> bool:
         """Usual calls together, with a correlation and no stream; False, with nothing taken, where one is odd."""
@@ -253,7 +260,7 @@ class Collector:
     def _take_cpu(self, event: Event, on_gpu: list[Event]) -> None:
         args, name = event.args, event.name or ""
         if STEP in name and (found := self._times(event)) is not None:
-            self._steps.append(StepMark(name, *found, (event.cat or "").startswith("gpu_")))
+            self._steps.append(StepMark(self._texts.kept(name), *found, (event.cat or "").startswith("gpu_")))
         if args is None:
             return
         if args.stream is not None and whole(args.stream) >= 0:
@@ -283,6 +290,9 @@ class Collector:
         devices = wholes([event.args.memory_device for event in events])
         for device in dict.fromkeys(devices):
             named = f"GPU {device}"
+            if named not in self._memory and len(self._memory) == MOST_DEVICES:
+                self._left_out[f"memory events of devices beyond {MOST_DEVICES}"] += devices.count(device)
+                continue
             if named not in self._memory:
                 self._memory[named] = self._takers(named)
             of_it = events if devices.count(device) == len(events) else [
@@ -349,34 +359,6 @@ def _no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def product_flops(dims: Any, first: int) -> int:
-    """2 m k n of a product by its factors' shapes, times the batch where they have one; 0 for other shapes."""
-    if dims is None or isinstance(dims, list | dict | str | int | float):  # what the standard library read
-        return _flops(dims, first)
-    return _flops_of_text(bytes(dims), first)
-
-
-@lru_cache(1024)
-def _flops_of_text(text: bytes, first: int) -> int:
-    try:
-        return _flops(json.loads(text), first)
-    except (ValueError, RecursionError):
-        return 0
-
-
-def _flops(shapes: Any, first: int) -> int:
-    try:
-        *batch, m, k = shapes[first]
-        *_, other_k, n = shapes[first + 1]
-    except (TypeError, ValueError, IndexError, KeyError):
-        return 0
-    sizes = [*batch, m, k, n]
-    if k != other_k or set(map(type, sizes)) != {int}:
-        return 0
-    flops = 2 * prod(sizes)
-    return flops if 0 < flops < LARGEST else 0
-
-
 def _has_time(event: Event) -> bool:
     return event.ts is not None and (type(event.ts) is int or bytes(event.ts) not in ABSENT_TEXTS)
 
@@ -387,14 +369,3 @@ def _external_ids(args: Any) -> list[int]:
 
 def _external_id(args: Arguments) -> int:
     return whole(args.external_id if args.external_id is not None else args.old_external_id)
-
-
-def _facts(args: Any) -> CollectiveFacts:
-    known = {name: whole(getattr(args, name)) for name in ("in_elements", "out_elements", "group_size")}
-    sizes = {name: None if value == ABSENT else value for name, value in known.items()}
-    words = {
-        name: value if isinstance(value := getattr(args, name), str) else None
-        for name in ("collective", "dtype", "members")
-    }
-    group = args.group if isinstance(args.group, str | int) else None
-    return CollectiveFacts(group=None if group is None else str(group), **sizes, **words)  # type: ignore[arg-type]
