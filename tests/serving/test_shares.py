@@ -117,3 +117,20 @@ def test_a_share_that_is_too_large_has_no_longest_request(settings, room):
     assert not result.verdict.fits
     assert not estimate({**stated, "serve": {**settings, "max_model_len": 16}}).verdict.fits
     assert (result.quantities["max_seq"].expected, result.quantities["max_batch"].expected) == (0, 0)
+
+
+@pytest.mark.parametrize("settings", [{"engine": "sglang"}, {"engine": "tgi"}], ids=str)
+def test_a_larger_card_is_no_less_likely_where_the_length_follows_the_pool(settings):
+    """A pool that holds a request of full length is not asked for on the card that first has it, and on none below.
+
+    The cards lie within one row of the engine's defaults by memory.
+    """
+    found = [
+        estimate({"model": LLAMA, "task": "serve", "gpu": "l40s", "gpu_total_bytes": gb * 10**9, "serve": settings})
+        for gb in (37, 38, 40, 42, 44, 46, 48, 52, 56, 60)
+    ]
+    holds = [result.quantities["max_seq"].expected == 131072 for result in found]
+    assert True in holds
+    assert False in holds
+    likely = [result.verdict.probability for result in found]
+    assert likely == sorted(likely)

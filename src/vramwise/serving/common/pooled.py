@@ -26,7 +26,7 @@ class PooledBudget:
     `cell_bytes`: a token's cache over all layers; `fixed_bytes`: what a sequence takes whatever its length.
     `share`: the engine's own share of the card as it is named in its settings. `least_card`: the smallest card whose
     share holds `least_pool`, where it is more than the sum of the terms. `states`: a pool of recurrent states beside
-    the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowered the length of a request to what
+    the tokens' (then `fixed_bytes` lie there). `length_follows`: the engine lowers the length of a request to what
     the pool holds, so that one block is enough. `most_pool`: the pool is no larger than that, whatever the card.
     `request_pools`: pools in the engine's share that do not grow with the tokens.
     """
@@ -56,11 +56,12 @@ class PooledBudget:
 
     def following(self, pool_bytes: int) -> PooledBudget:
         """The same with requests no longer than a pool of so many bytes holds, in whole blocks."""
-        left = pool_bytes - (self.fixed_bytes if self.states is None else 0)
-        tokens = max(0, left) // self.cell_bytes // self.block_size * self.block_size if self.cell_bytes else 0
-        if not self.cell_bytes or tokens >= self.max_model_len:
+        if not self.cell_bytes:
             return self
-        return replace(self, max_model_len=tokens or self.max_model_len, length_follows=True)
+        left = pool_bytes - (self.fixed_bytes if self.states is None else 0)
+        tokens = max(0, left) // self.cell_bytes // self.block_size * self.block_size
+        longest = min(tokens, self.max_model_len) if tokens else self.max_model_len
+        return replace(self, max_model_len=longest, length_follows=True)
 
     @property
     def least_pool(self) -> int:
