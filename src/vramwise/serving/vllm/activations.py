@@ -17,7 +17,8 @@ from vramwise.serving.common.forward.libraries import CUBLAS, cublas_work_space
 from vramwise.serving.common.forward.walk import experts_workspace, fullest_of, largest_live_set, widest_attention
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.storage import Storage
-from vramwise.serving.vllm.compilation import first_start
+from vramwise.serving.vllm.compilation import first_start, runs_uncompiled
+from vramwise.serving.vllm.compressed import compresses_keys, gathered_bytes
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.image_masks import masked_images
@@ -27,11 +28,13 @@ from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, media_limits, sees_nothing
 from vramwise.serving.vllm.unpacked import unpacked_bytes
+from vramwise.units import MIB
 
 if TYPE_CHECKING:
     from vramwise.serving.common.encoder import VideoRule
 
 FP8_CAPABILITY = 8.9
+CONSUMER_BLACKWELL = 12.0  # its kernels read compressed keys where they are (models/deepseek_v4/nvidia/model.py)
 EXPERTS = "experts' work space"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
 # VLLM_FUSED_MOE_CHUNK_SIZE (envs.py of 0.6.6, 0.7.3, 0.8.5, 0.10.1, 0.11.2, 0.14.1 and 0.16.0); none from 0.18.1 on
@@ -72,7 +75,7 @@ def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
 def _sampler(model: Model, r: Resolved) -> Node:
     """Sampling, beside what the forward pass left."""
     rows = min(profiled_sequences(model, r), r.batched_tokens)
-    terms = (*sampler_nodes(model, r, rows), *_libraries(model, r, at_forward=False), *_experts(model, r))
+    terms = (*sampler_nodes(model, r, rows), *_libraries(model, r, at_forward=False), *_kept(model, r))
     return Node.group("profile run: sampler", terms, source=_RUN)
 
 
@@ -84,7 +87,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     if unpacked:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
-    others = (_layer(model, r, dense=False), *_experts(model, r), *beside)
+    others = (_layer(model, r, dense=False), *_kept(model, r), *beside)
     return fullest_of(Node.group("profile run: forward", others, source=_RUN), first)
 
 
@@ -92,7 +95,7 @@ def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:
     """The largest live set of a layer: as Python's names keep it, which is what eager mode holds where a model's code
     gives them as most do. At least what is still to be read; compiled models (V1 by default) may also hold queries,
     keys and values until the next attention."""
-    eager = r.profile.generation == "V0" or bool(r.settings.enforce_eager)
+    eager = r.profile.generation == "V0" or bool(r.settings.enforce_eager) or runs_uncompiled(model, r)
     reuses = eager and has_fact("vllm", "mlp_reuses_a_name", text_config(model).model_type, r.version)
     run = _pass(r, r.batched_tokens, _context_rows(r), reuses_a_name=reuses)
     named = largest_live_set(model, run, named=True, dense=dense)
@@ -139,6 +142,10 @@ def _has_fp4_experts(r: Resolved) -> bool:
     return rule is not None and rule.layout == "nvfp4"
 
 
+def _gathered(model: Model, r: Resolved) -> int:
+    return gathered_bytes(model, r.batched_tokens, r.max_model_len)
+
+
 def _expert_tokens(r: Resolved, tokens: int) -> int:
     """Tokens whose routed experts run at once. Copies of the model bring theirs together, each rank's experts see all
     of them (layers/fused_moe/layer.py forward_impl, device_communicators/all2all.py of 0.10.1 to 0.33.0: naive, then
@@ -165,6 +172,15 @@ def _input_copy_bytes(r: Resolved) -> float:
     return 1 + 4 / rule.weight_block_size[1] if rule.weight_block_size else 1
 
 
+def _kept(model: Model, r: Resolved) -> tuple[Node, ...]:
+    """What the first pass makes and keeps."""
+    shared = _experts(model, r)
+    if not compresses_keys(model) or r.capability is None or r.capability < CONSUMER_BLACKWELL:
+        return shared
+    source = "vLLM 0.24.0 to 0.33.0 models/deepseek_v4/nvidia/flashinfer_sparse.py DeepseekV4FlashInferSM120Attention"
+    return (*shared, Node("FlashInfer work space", 128 * MIB, "exact", source=source))
+
+
 def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
     if r.version < KEPT_WORKSPACE_VERSION:
@@ -173,6 +189,14 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
     fp4 = _has_fp4_experts(r)
     held = block_bytes(experts_workspace(model, tokens, ranks, expert_ranks, fp4=fp4) * r.storage.bytes_per_element)
+    gathered = 0 if r.capability is None or r.capability >= CONSUMER_BLACKWELL else _gathered(model, r)
+    if gathered > held:  # both are views of one buffer, which is as large as the largest that was asked for
+        return (
+            Node("gathered keys", block_bytes(gathered), "derived",
+                 formula="4 requests × (length / 4 + window + tokens) × 512 × 2",
+                 inputs={"tokens": r.batched_tokens, "length": r.max_model_len},
+                 source="vLLM 0.20.0 to 0.33.0 models/deepseek_v4/nvidia/flashmla.py, v1/worker/workspace.py"),
+        )  # fmt: skip
     if not held:
         return ()
     return (

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from vramwise.models import Model
 from vramwise.models.allocator import block_bytes
+from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.serving.vllm.settings import Resolved
 
 FIRST_START = "compiling at a first start"
 TIMED_VERSION = (0, 16)  # config/compilation.py benchmark_combo_kernel: kernels are timed on tensors made for that
+ALL_COMPILED_ON_ROCM = (0, 33)  # config/vllm.py default_breakable_cudagraph_architectures, not in 0.32.0
 HIDDEN_COPIES, DRAFT_HIDDEN_COPIES = 4, 12
+
+
+def runs_uncompiled(model: Model, r: Resolved) -> bool:
+    """Whether the model's class leaves torch.compile out, and graphs are broken at what they cannot hold instead.
+
+    AMD's cards from ALL_COMPILED_ON_ROCM on: none of those that are described here.
+    """
+    if r.on_rocm and r.version >= ALL_COMPILED_ON_ROCM:
+        return False
+    types = {model.config.model_type, text_config(model).model_type}
+    return any(has_fact("vllm", "runs_uncompiled", each, r.version) for each in types)
 
 
 def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple[Node, ...]:
@@ -22,7 +36,7 @@ def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple
     compiled, none.
     """
     asked = r.settings.first_start
-    eager = asked is False or r.profile.generation != "V1" or r.settings.enforce_eager
+    eager = asked is False or r.profile.generation != "V1" or r.settings.enforce_eager or runs_uncompiled(model, r)
     if eager or not embeds or r.version < TIMED_VERSION:
         return ()
     size = r.storage.bytes_per_element

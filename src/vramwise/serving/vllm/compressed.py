@@ -21,6 +21,7 @@ ALIGNMENT = 576
 LIGHT, HEAVY = 4, 128  # tokens that one compressed key stands for
 WINDOW_BLOCK, LIGHT_BLOCK, HEAVY_BLOCK = 64, 4, 8
 BUCKETS_VERSION, PACKED_VERSION = (0, 23), (0, 27)
+GATHERED_REQUESTS = 4  # 0.20.0 to 0.33.0 models/deepseek_v4 PREFILL_CHUNK_SIZE
 KEY_WIDTH, INDEX_WIDTH, STATE_BYTES = 512, 128, 4
 
 
@@ -37,6 +38,15 @@ class _Part:
 def compresses_keys(model: Model) -> bool:
     """Whether a model keeps compressed keys, whose blocks are BLOCK tokens by default."""
     return has_fact("vllm", "compressed_keys", text_config(model).model_type)
+
+
+def gathered_bytes(model: Model, tokens: int, length: int) -> int:
+    """Compressed keys of GATHERED_REQUESTS requests of the greatest length in 16 bit, beside a window and all tokens of
+    the batch, which flash attention's kernels for latent keys read; 0 for a model that does not compress its keys."""
+    if not compresses_keys(model):
+        return 0
+    rows = -(-length // LIGHT) + text_config(model).size("sliding_window") + tokens
+    return GATHERED_REQUESTS * rows * KEY_WIDTH * 2
 
 
 def compressed_pool(model: Model, version: tuple[int, ...], block: int) -> PoolPlan | None:

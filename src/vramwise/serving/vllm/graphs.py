@@ -11,6 +11,7 @@ from vramwise.serving.common.forward.libraries import cublas_work_space
 from vramwise.serving.common.heads import attention_heads
 from vramwise.serving.common.layouts import engine_stages
 from vramwise.serving.vllm.activations import captured_bytes, forward_pass, has_plain_product
+from vramwise.serving.vllm.compilation import runs_uncompiled
 from vramwise.serving.vllm.drafts import drafted_tokens, has_drafter
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER, V2_RUNNER_ALL, capture_sizes, largest_capture
 from vramwise.serving.vllm.settings import Resolved
@@ -159,20 +160,22 @@ def _kept_by_the_driver(model: Model, r: Resolved) -> int:
     The second runner profiles all pieces and PROFILED_STEPS whole steps (0.29.0 to 0.33.0 v1/worker/gpu/
     cudagraph_utils.py profile_cudagraph_memory). Seen in one log: Llama-3.1-8B on A100, 0.31.0, 0.23 GiB.
     """
-    pieces, steps = _rates(r)
+    pieces, steps = _rates(model, r)
     layers, sizes = _layers(model, r), _sizes(r, 1 + drafted_tokens(r))
     known = sizes * (layers + 1) * pieces + min(PROFILED_STEPS, _whole_steps(model, r)) * layers * steps
     return round(known * MIB)
 
 
-def _rates(r: Resolved) -> tuple[float, float]:
+def _rates(model: Model, r: Resolved) -> tuple[float, float]:
     """MiB of a size and piece, and of a whole step and layer."""
-    names = _rate_names(r)
+    names = _rate_names(model, r)
     return constant("vllm", names[0], r.version).expected, constant("vllm", names[1], r.version).expected
 
 
-def _rate_names(r: Resolved) -> tuple[str, str]:
-    """Cards since Blackwell run with newer drivers, which keep less for a graph."""
+def _rate_names(model: Model, r: Resolved) -> tuple[str, str]:
+    """Cards since Blackwell run with newer drivers, which keep less for a graph; uncompiled models more."""
+    if runs_uncompiled(model, r):
+        return ("graph_bytes_per_layer_uncompiled",) * 2
     newer = r.version >= FULL_GRAPHS_VERSION and r.capability is not None and r.capability >= BLACKWELL_SERVER
     return ("graph_bytes_per_layer_newer",) * 2 if newer else ("graph_bytes_per_layer", "graph_bytes_per_layer_of_step")
 
@@ -206,7 +209,7 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
 def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """How often each constant counts for one size that is captured by pieces, and for one whole step."""
     layers = _layers(model, r)
-    piece, step = _rate_names(r)
+    piece, step = _rate_names(model, r)
     pieces, steps = [(layers + (r.version >= FULL_GRAPHS_VERSION), piece)], [(layers, step)]
     if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
         steps.append((1, "graph_flashinfer_plan"))

@@ -1,0 +1,62 @@
+"""Models whose classes vLLM does not compile: their graphs, and what DeepSeek V4's attention keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from vramwise.estimation import estimate
+from vramwise.models.type_facts import types_with
+from vramwise.result import Node, Result
+from vramwise.units import GIB, MIB
+
+V4_FLASH = "deepseek-ai/DeepSeek-V4-Flash"
+
+
+def served(version: str, gpu: str, **more: Any) -> Result:
+    settings = {
+        "engine": "vllm", "engine_version": version, "tensor_parallel_size": 2, "max_num_batched_tokens": 8192, **more
+    }  # fmt: skip
+    return estimate({"model": V4_FLASH, "task": "serve", "gpu": gpu, "num_gpus": 2, "serve": settings})
+
+
+def nodes(tree: Node) -> dict[str, int]:
+    found = {tree.name: tree.bytes}
+    for child in tree.children:
+        found.update(nodes(child))
+    return found
+
+
+def profiled(result: Result) -> dict[str, int]:
+    return nodes(next(phase.components for phase in result.phases if phase.name == "profile run"))
+
+
+def test_what_is_not_compiled_has_more_kernels_in_its_graphs() -> None:
+    """0.25.0 on two RTX PRO 6000 says that 0.92 is 0.8993 without the graphs: 1.97 GiB of 51 pieces and 35 steps."""
+    newer, older = (
+        served(version, "rtx-pro-6000-blackwell", max_model_len=131072).quantities["cuda_graph_estimate"].expected
+        for version in ("0.25.0", "0.22.0")
+    )
+    assert newer / GIB == pytest.approx(1.97, rel=0.15)
+    assert older < newer / 3
+
+
+@pytest.mark.parametrize(
+    ("version", "added"),
+    [((0, 22), set()), ((0, 23), {"deepseek_v4"}), ((0, 28), {"kimi_linear"}), ((0, 29), {"glm_moe_dsa"})],
+)
+def test_the_types_are_those_of_the_version(version: tuple[int, ...], added: set[str]) -> None:
+    assert added <= types_with("vllm", "runs_uncompiled", version)
+    assert "glm_moe_dsa" not in types_with("vllm", "runs_uncompiled", (0, 28))
+
+
+def test_compressed_keys_are_gathered_for_four_requests_of_the_greatest_length() -> None:
+    """models/deepseek_v4/nvidia/flashmla.py: (4, max_model_len / 4 + window + max_num_batched_tokens, 512) in bf16."""
+    long, short = (profiled(served("0.25.0", "h200-nvl-141gb", max_model_len=n)) for n in (1_048_576, 8_192))
+    assert long["gathered keys"] == pytest.approx(4 * (262_144 + 128 + 8_192) * 512 * 2, rel=0.01)
+    assert "gathered keys" not in short
+    assert "experts' work space" in short
+    here = profiled(served("0.25.0", "rtx-pro-6000-blackwell", max_model_len=1_048_576))
+    assert "gathered keys" not in here
+    assert here["FlashInfer work space"] >= 128 * MIB
