@@ -60,3 +60,22 @@ def test_compressed_keys_are_gathered_for_four_requests_of_the_greatest_length()
     here = profiled(served("0.25.0", "rtx-pro-6000-blackwell", max_model_len=1_048_576))
     assert "gathered keys" not in here
     assert here["FlashInfer work space"] >= 128 * MIB
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "kept"),
+    [("gb200-186gb", None, False), ("gb200-186gb", "cutlass", True), ("h200-sxm-141gb", None, True)],
+)
+def test_experts_of_another_librarys_kernels_keep_no_buffers(gpu: str, asked: str | None, kept: bool) -> None:
+    """0.18.1 experts/trtllm_nvfp4_moe.py: no work space; a start of Kimi K2.5 on GB200 prints a peak of 2.66 GiB."""
+    more = {"moe_backend": asked} if asked else {}
+    settings = {
+        "engine": "vllm", "engine_version": "0.18.1", "tensor_parallel_size": 4, "kv_cache_dtype": "fp8",
+        "max_model_len": 131072, "max_num_batched_tokens": 8192, "max_num_seqs": 1024, **more,
+    }  # fmt: skip
+    scenario = {"model": "nvidia/Kimi-K2.5-NVFP4", "task": "serve", "gpu": gpu, "num_gpus": 4, "serve": settings}
+    result = estimate(scenario)
+    sampling = [name for name in profiled(result) if name == "experts' work space"]
+    assert bool(sampling) is kept
+    if gpu.startswith("gb200") and not kept:
+        assert result.quantities["activation_peak"].expected / GIB == pytest.approx(2.66, rel=0.05)

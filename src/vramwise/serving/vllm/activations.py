@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 FP8_CAPABILITY = 8.9
 CONSUMER_BLACKWELL = 12.0  # its kernels read compressed keys where they are (models/deepseek_v4/nvidia/model.py)
-EXPERTS = "experts' work space"
+EXPERTS, GATHERED = "experts' work space", "gathered keys"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
 # VLLM_FUSED_MOE_CHUNK_SIZE (envs.py of 0.6.6, 0.7.3, 0.8.5, 0.10.1, 0.11.2, 0.14.1 and 0.16.0); none from 0.18.1 on
 EXPERT_CHUNKS = (((0, 12), 32_768), ((0, 18), 16_384))
+LIBRARY_EXPERTS_VERSION = (0, 15)
 NARROW_GATHER_VERSION = (0, 16)  # layers/fused_moe prepare_finalize: what is gathered is quantized first
 # determine_chunked_prefill_workspace_size: asked in profile runs of 0.11.2, not in 0.10.2
 CONTEXT_VERSION, MOST_CONTEXT_ROWS = (0, 11), 65_536
@@ -75,7 +76,11 @@ def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
 def _sampler(model: Model, r: Resolved) -> Node:
     """Sampling, beside what the forward pass left."""
     rows = min(profiled_sequences(model, r), r.batched_tokens)
-    terms = (*sampler_nodes(model, r, rows), *_libraries(model, r, at_forward=False), *_kept(model, r))
+    terms = (
+        *sampler_nodes(model, r, rows),
+        *_libraries(model, r, at_forward=False),
+        *_kept(model, r, at_forward=False),
+    )
     return Node.group("profile run: sampler", terms, source=_RUN)
 
 
@@ -87,7 +92,7 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     if unpacked:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
-    others = (_layer(model, r, dense=False), *_kept(model, r), *beside)
+    others = (_layer(model, r, dense=False), *_kept(model, r, at_forward=True), *beside)
     return fullest_of(Node.group("profile run: forward", others, source=_RUN), first)
 
 
@@ -133,6 +138,17 @@ def _pass(r: Resolved, tokens: int, context_rows: int = 0, *, reuses_a_name: boo
     )
 
 
+def _runs_in_library(r: Resolved) -> bool:
+    """Whether FlashInfer's kernels of TensorRT-LLM run the routed experts, which keep no buffers: NVFP4 and blocks of
+    8 bits on compute capability 10.x, unless others are asked for (0.15.1 to 0.33.0 layers/fused_moe/oracle/nvfp4.py,
+    fp8.py: the first that is supported; workspace_shapes of 0 elements)."""
+    rule, asked = r.storage.quantization, (r.settings.moe_backend or "auto").lower()
+    if rule is None or r.version < LIBRARY_EXPERTS_VERSION or int(r.capability or 0) != BLACKWELL_SERVER:
+        return False
+    blocks = rule.layout == "fp8" and rule.weight_block_size is not None
+    return (rule.layout == "nvfp4" or blocks) and asked in ("auto", "flashinfer_trtllm")
+
+
 def _has_fp4_experts(r: Resolved) -> bool:
     """Whether routed experts run in vLLM's own 4-bit kernels: on Blackwell, where asked for, and not as whole experts
     on a rank (0.19.0 to 0.33.0 layers/fused_moe/oracle/nvfp4.py, CutlassExpertsFp4)."""
@@ -172,9 +188,9 @@ def _input_copy_bytes(r: Resolved) -> float:
     return 1 + 4 / rule.weight_block_size[1] if rule.weight_block_size else 1
 
 
-def _kept(model: Model, r: Resolved) -> tuple[Node, ...]:
-    """What the first pass makes and keeps."""
-    shared = _experts(model, r)
+def _kept(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ...]:
+    """What the first pass makes and keeps, and `at_forward` what kernels of another library hold while they run."""
+    shared = _experts(model, r) if at_forward or not _runs_in_library(r) else ()
     if not compresses_keys(model) or r.capability is None or r.capability < CONSUMER_BLACKWELL:
         return shared
     source = "vLLM 0.24.0 to 0.33.0 models/deepseek_v4/nvidia/flashinfer_sparse.py DeepseekV4FlashInferSM120Attention"
@@ -192,7 +208,7 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     gathered = 0 if r.capability is None or r.capability >= CONSUMER_BLACKWELL else _gathered(model, r)
     if gathered > held:  # both are views of one buffer, which is as large as the largest that was asked for
         return (
-            Node("gathered keys", block_bytes(gathered), "derived",
+            Node(GATHERED, block_bytes(gathered), "derived",
                  formula="4 requests × (length / 4 + window + tokens) × 512 × 2",
                  inputs={"tokens": r.batched_tokens, "length": r.max_model_len},
                  source="vLLM 0.20.0 to 0.33.0 models/deepseek_v4/nvidia/flashmla.py, v1/worker/workspace.py"),
@@ -234,7 +250,7 @@ def kept_bytes(activation: Node, end: str = "bytes") -> int:
     """Bytes of a profile run's peak that are still held when it is over; `end` takes low or high ends."""
     if activation.children:
         return sum(kept_bytes(child, end) for child in activation.children)
-    return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, TOP_K_TOP_P) else 0
+    return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, GATHERED, TOP_K_TOP_P) else 0
 
 
 def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:
