@@ -75,7 +75,5 @@ def test_experts_of_another_librarys_kernels_keep_no_buffers(gpu: str, asked: st
     }  # fmt: skip
     scenario = {"model": "nvidia/Kimi-K2.5-NVFP4", "task": "serve", "gpu": gpu, "num_gpus": 4, "serve": settings}
     result = estimate(scenario)
-    sampling = [name for name in profiled(result) if name == "experts' work space"]
-    assert bool(sampling) is kept
-    if gpu.startswith("gb200") and not kept:
-        assert result.quantities["activation_peak"].expected / GIB == pytest.approx(2.66, rel=0.05)
+    peak = result.quantities["activation_peak"].expected / GIB
+    assert peak > 4 if kept else peak == pytest.approx(2.66, rel=0.05)
