@@ -21,6 +21,7 @@ COUNTS = {
     "serving-2026.jsonl": (66, 265),
     "serving-community.jsonl": (19, 21),
     "serving-logs.jsonl": (89, 378),
+    "serving-mlx.jsonl": (23, 23),
     "serving-predicted.jsonl": (45, 134),
     "serving-threads.jsonl": (17, 41),
     "serving-unseen.jsonl": (66, 186),

@@ -128,9 +128,9 @@ def test_the_cache_follows_its_settings_and_says_what_changed_nothing():
 
 
 def test_smaller_chunks_take_less_and_the_interval_spans_what_no_source_says():
-    small, large = (vramwise.estimate("llama-3.1-8b", **SERVE, prefill_step_size=n).quantities["activation_peak"]
-                    for n in (256, 2048))  # fmt: skip
-    assert 6 < large.expected / small.expected < 9
+    small, large = (vramwise.estimate("llama-3.1-8b", **SERVE, prefill_step_size=n, max_model_len=4096)
+                    .quantities["activation_peak"] for n in (256, 2048))  # fmt: skip
+    assert 2 * small.expected < large.expected < 8 * small.expected
     assert large.low < large.expected < large.high
 
 

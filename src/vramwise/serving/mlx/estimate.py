@@ -20,8 +20,10 @@ from vramwise.serving.common.answer import amount, assemble, context_node, inter
 from vramwise.serving.common.forward.kernels import Kernels, Pass
 from vramwise.serving.common.forward.walk import eager_layer
 from vramwise.serving.common.storage import Storage, dtype_notes
-from vramwise.serving.common.versions import version_notes
+from vramwise.serving.common.versions import version_notes, version_of
 from vramwise.serving.mlx.cache import CacheSettings, LayerBytes, layers_of
+from vramwise.serving.mlx.in_flight import MOST_ACTIVE, OF_LARGE, Limits, limits_of
+from vramwise.serving.mlx.prompt import Prompts, fullest_chunk
 from vramwise.serving.mlx.weights import mlx_weights, own_storage
 from vramwise.units import MIB
 from vramwise.verdict import verdict_of
@@ -29,7 +31,9 @@ from vramwise.verdict import verdict_of
 NEWEST = "0.32.2"
 DEFAULT_CHUNK, DEFAULT_GROUP, DEFAULT_START = 2048, 64, 5000
 WARNS_AT = 0.9
+LAST_TOKEN_ALONE = (0, 27, 1)
 AT_MOST = Kernels(latent_keys=True, norms_apart=True, product_apart=True, keeps_names=True)
+IN_FLIGHT = "mlx 0.24.0 to 0.32.4 backend/metal/device.cpp needs_commit; transforms.cpp MAX_ACTIVE_TASKS"
 RUNTIME = Node(
     "Metal runtime", 64 * MIB, "assumed", 0, 256 * MIB, formula="not described by any source",
     source="assumed: compiled kernels and command buffers; no log splits them",
@@ -66,7 +70,9 @@ def resolve(given: ServeSettings, model: Model) -> MlxResolved:
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
     """Weights, the cache of whole requests, and the fullest layer while a chunk of a prompt runs."""
     r = resolve(scenario.serve, model)
-    run = _Run(model, r, mlx_weights(model, r.storage), context_node(gpu))
+    context = Node.group("CUDA context", ()) if gpu is None else context_node(gpu)
+    own = limits_of(gpu)
+    run = _Run(model, r, mlx_weights(model, r.storage), context, own, OF_LARGE if gpu is None else own)
     phases = run.phases()
     peak = max(phases, key=lambda phase: phase.bytes)
     ends = [interval(phase.components) for phase in phases]
@@ -77,6 +83,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         "weights": interval(run.weights),
         "kv_cache_bytes": interval(held) if held is not None else Quantity.exact(0),
         "activation_peak": interval(run.layer()),
+        "peak_allocated": run.peak_allocated(phases),
         "total_needed": needed,
     }
     room = room_of(scenario, gpu)
@@ -101,6 +108,8 @@ class _Run:
     r: MlxResolved
     weights: Node
     context: Node
+    limits: Limits
+    most_limits: Limits
 
     def phases(self, tokens: int | None = None) -> tuple[Phase, ...]:
         """Loading, the last chunk of a prompt, and the last token of an answer."""
@@ -117,11 +126,35 @@ class _Run:
         }
         return tuple(Phase(name, Node.group(name, parts)) for name, parts in moments.items())
 
+    @property
+    def token_logits(self) -> int:
+        """Bytes of a token's logits, where the last piece of a prompt makes those of all its tokens."""
+        alone = version_of(self.r.settings.engine_version) >= LAST_TOKEN_ALONE
+        return 0 if alone else self.model.logit_width * self.r.storage.bytes_per_element
+
+    def peak_allocated(self, phases: tuple[Phase, ...]) -> Quantity:
+        """What mx.get_peak_memory counts and mlx-lm prints as "Peak memory": arrays alone."""
+        outside = {self.context.name, RUNTIME.name}
+        arrays = [
+            interval(Node.group(phase.name, [part for part in phase.components.children if part.name not in outside]))
+            for phase in phases
+        ]
+        return Quantity(*(max(getattr(one, name) for one in arrays) for name in ("low", "expected", "high")))
+
     def layer(self, tokens: int | None = None) -> Node:
-        """The fullest layer of one chunk; the low end is of kernels that keep nothing beside what is to be read."""
-        chunk = min(self.r.chunk, self.r.length if tokens is None else tokens) * self.r.requests
+        """What a chunk holds while the encoder is as far ahead as it may be; at least one layer's live arrays."""
+        length = self.r.length if tokens is None else tokens
+        chunk = min(self.r.chunk, length) * self.r.requests
         run = Pass(max(1, chunk), self.r.storage.bytes_per_element, 1, 1, kernels=Kernels(latent_keys=True))
-        found = eager_layer(self.model, run, "mlx-lm models: lazy arrays, freed where nothing reads them", AT_MOST)
+        live = eager_layer(self.model, run, "", AT_MOST)
+        prompts = Prompts(self.r.requests, self.r.storage, self.r.cache, self.token_logits)
+        held = fullest_chunk(self.model, prompts, length, self.limits)
+        most = fullest_chunk(self.model, prompts, length, self.most_limits).high
+        found = Node(
+            "arrays in flight", max(held.expected, live.low), "derived", live.low, max(held.high, most, live.high),
+            formula="Σ arrays of the command buffers that have not ended",
+            inputs={"tokens": chunk, "command_buffers": MOST_ACTIVE + 1}, source=IN_FLIGHT,
+        )  # fmt: skip
         return Node.group("activations", (found,))
 
     def longest(self, usable_bytes: int) -> int:
