@@ -16,18 +16,8 @@ WITHIN = 0.01
 WHOLE_STEP = {"backward end", "clipping", "optimizer step"}
 UNTIL_BACKWARD = {"forward", "forward end", "backward: head", "backward: layers", "peak"}
 OPEN = {
-    # where products of a delta rule's chunks become the gradient that is summed; not found yet
-    "bailing_hybrid/a": {"backward: layers", "first step"},
-    "bailing_hybrid/b": {"backward: layers", "first step"},
-    "bailing_hybrid/c": {"forward", "backward: layers", "first step", "peak"},
-    "kimi_linear/a": {"backward: layers", "first step"},
-    # scans in Python that run again; not found yet
-    "mamba/b": {"backward: layers", "first step", "peak"},
-    "falcon_mamba/b": {"backward: layers", "first step"},
-    "jamba/c": {"forward", "backward: layers", "first step", "peak"},
     # `self.recurrent_states` holds the graph of the layer that ran again, until the next step
-    "recurrent_gemma/b": {"forward", "first step", "peak"} | WHOLE_STEP | {"backward: layers"},
-    "recurrent_gemma/c": {"forward"},
+    "recurrent_gemma/b": {"first step", "peak"} | WHOLE_STEP | {"backward: layers"},
     # a batch of text reaches no expert and no layer of images, and a decoder alone no attention to an encoder
     "ernie4_5_vl_moe/a": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
     "ernie4_5_vl_moe/b": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
@@ -40,9 +30,6 @@ OPEN = {
     "siglip/b": {"backward: head", "first step"},
     # biases that all decoder layers read count until the layer that made them is done
     "t5/b": {"backward: layers"},
-    # adapters beside its dynamic mask; not found yet
-    "doge/c": {"forward", "loss", "forward return", "forward end", "backward: head", "backward: layers", "first step",
-               "peak"},
 }  # fmt: skip
 """Moments in which the two are known to differ, and why (docs/dry-run.md)."""
 

@@ -181,6 +181,12 @@ class BlockBuilder:
         """cap · tanh(x / cap)."""
         return self.scale(self.activation(self.scale(x), "tanh", ""))
 
+    def softcap_in_one(self, x: Value) -> Value:
+        """The same in one expression or function: the name of `x` stays until it is done."""
+        capped = self.softcap(x)
+        self.still_named(x)
+        return capped
+
     def activation(self, x: Value, function: str, module: str = "act_fn") -> Value:
         return self.unary(Activation(function=function), x, module)
 

@@ -15,6 +15,9 @@ from vramwise.models.moments import Moment
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 
+_INSIDE_LOOPS = frozenset({"chunks", "steps"})
+"""Roles of what a loop, recorded as one operation, makes turn by turn; without autograd each goes with its turn."""
+
 
 @record(frozen=False)
 class ForwardWalk:
@@ -56,6 +59,7 @@ def walk_forward(
             dying.setdefault(last.get(storage, since), []).append(storage)
 
     made = {output.storage for node in run.nodes for output in node.outputs}
+    made |= {storage for node in run.nodes for storage, role in node.saved if role in _INSIDE_LOOPS}
     for storage in dict.fromkeys(given_up):
         lives(storage, 0)
         if storage not in stays:
@@ -75,6 +79,11 @@ def walk_forward(
                 temporaries = temporaries + storage.nbytes
             lives(storage, i)
             walk.events.append((storage, storage.nbytes))
+        for storage, role in node.saved:
+            if role in _INSIDE_LOOPS and storage in stays and storage not in alive and storage not in foreign:
+                saved = saved + storage.nbytes
+                lives(storage, i)
+                walk.events.append((storage, storage.nbytes))
         if node.workspace_bytes:
             workspace = object()
             walk.events += [(workspace, node.workspace_bytes), (workspace, None)]

@@ -13,7 +13,8 @@ from vramwise.models.layers.class_defaults import with_class_defaults
 from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.decoder_design import sliding_window
 from vramwise.models.layers.mlp import gated_mlp
-from vramwise.models.operations.altered_attention import DynamicMaskAttention
+from vramwise.models.operations.altered_attention import DynamicMaskAttention, RowsOfHeads
+from vramwise.models.operations.latent import Cached
 from vramwise.models.operations.streams import ScaleByWeight
 
 
@@ -27,11 +28,10 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     k = b.heads_first(b.rms_norm(k, "self_attn.k_norm"))
     v = b.heads_first(b.heads(b.linear(x, "self_attn.v_proj", groups * d, bias=bias), groups))
     q, k = b.rotary(q, k)
-    parameters = [
-        b.parameter("self_attn", "A", (groups,)),
-        b.parameter("self_attn.dt_proj", "weight", (groups, groups * d), is_linear=True),
-    ]
-    parameters += [b.parameter("self_attn.dt_proj", "bias", (groups,))] if bias else []
+    decay = b.parameter("self_attn", "A", (groups,))
+    k, v = b.op(Cached(), "", [k, v], [d, d])
+    rows = b.unary(RowsOfHeads(), v, width=groups * d)
+    time_step = b.linear(rows, "self_attn.dt_proj", groups, bias=bias, shard="replicated")
     window = sliding_window(c)
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     mixed = b.op(
@@ -44,9 +44,9 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
             chunk_size=c.size("keep_window_size", default=2048),
         ),
         "self_attn",
-        [q, k, v],
+        [q, k, v, time_step],
         [heads * d],
-        parameters,
+        [decay],
     )[0]
     return b.linear(mixed, "self_attn.o_proj", x.width, bias=bias, shard="row")
 

@@ -75,5 +75,5 @@ def blocks(config: Config) -> tuple[Block, ...]:
     b = BlockBuilder("")
     (x,) = read(b, b.input("hidden", c.hidden_size), b.input("states", c.hidden_size), "model.final_input")
     logits = b.linear(normed(b, x, "model.norm"), "lm_head", c.vocab_size, shard="vocab", part="head")
-    logits = b.softcap(b.unary(ToFp32(), logits))
+    logits = b.softcap_in_one(b.unary(ToFp32(), logits))
     return (first, *layers, b.build(logits=without_padding(b, logits, c)))

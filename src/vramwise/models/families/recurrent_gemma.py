@@ -78,7 +78,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     x = b.rms_norm(b.input("hidden", c.hidden_size), "model.final_norm", style="gemma")
     tied_to = "model.embed_tokens.weight" if c.flag("tie_word_embeddings") else None
     logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to=tied_to)
-    return (first, *layers, b.build(logits=b.softcap(logits)))
+    return (first, *layers, b.build(logits=b.softcap_in_one(logits)))
 
 
 # -- as transformers 5.23 runs it -------------------------------------------------------------------------

@@ -57,4 +57,4 @@ def blocks(c: Config) -> tuple[Block, ...]:
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), "backbone.out_norm", bias=False)
     logits = b.unary(ToFp32(), b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head"))
-    return (first, *(layer(c, i) for i in range(layers)), b.build(logits=b.softcap(logits)))
+    return (first, *(layer(c, i) for i in range(layers)), b.build(logits=b.softcap_in_one(logits)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramwise.models.autograd.size import Dim, chunks_of, probe, product
-from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.blocks import Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
@@ -204,7 +204,8 @@ def _kimi_walk(
 
     S begins as zeros without a gradient, and the last S is not read: what leads there is dropped. Under autocast
     each product casts its own operands, an fp32 S once for each of two; S itself is kept by the product with the
-    decay. Steps are alike, so that they are recorded once.
+    decay. Scores are sums over channels of q_i · k_j · decay_ij in a chunk. Steps are alike, so that they are
+    recorded once.
     """
     tape = run.tape
     b, h, chunks, length, d = q.shape
@@ -213,8 +214,9 @@ def _kimi_walk(
     zeros = tape.new(state, low, op="zeros")
     entered = tape.unary("exp", total)
     read = tape.mul(q, entered)
-    scores = _masked_products(run, q, k, pairs)
-    (scores,) = tape.autocast_low(scores)
+    scores = tape.new((b, h, chunks, length, length), low, op="masked_fill")
+    products = tape.new(pairs.shape, pairs.dtype, op="mul")
+    of_a_chunk = product((b, h, length, length, d)) * ITEM_BYTES[pairs.dtype]
     corrections = tape.new((chunks, *rows), low, requires_grad=True, op="sub")
     out = tape.new(values.shape, low, requires_grad=True, op="zeros_like")
     kept = [zeros, scores, corrections]
@@ -230,9 +232,14 @@ def _kimi_walk(
             kept += [tape.new((later - 1, *state), "fp32", op="add"), tape.new((2 * later, *state), low)]
     work = 2 * product(state) * length
     within = 2 * product((b, h, chunks, length, length, d))
+    saves = [(products, "chunks")] * pairs.requires_grad + [(pairs, "other")] * (q.requires_grad or k.requires_grad)
+    saves += [(q, "self")] * k.requires_grad + [(k, "self")] * q.requires_grad
+    saves += [(_triangle(run, length), "chunks")]
+    # Backward of a chunk has two gradients of its products, and one as large as all decays that is zero but for it.
     tape.record(
-        "bmm", [read, k, keys_read, total, scores, values, zeros], [corrections, out],
-        [(x, "chunks") for x in kept], flops=3 * work * chunks + within,
-        backward_flops=2 * within + work * (2 * (chunks + later) + 2 * later),
+        "bmm", [read, q, k, keys_read, total, pairs, values, zeros], [corrections, out],
+        [*saves, *((x, "chunks") for x in kept)], flops=3 * work * chunks + within,
+        backward_flops=2 * within + work * (2 * (chunks + later) + 2 * later), workspace_bytes=of_a_chunk,
+        backward_workspace_bytes=of_a_chunk + (pairs.nbytes if many else of_a_chunk),
     )  # fmt: skip
     return out

@@ -40,7 +40,7 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
     h = b.unary(ChannelsFirst(), b.linear(b.unary(PaddingZeroed(), x), f"{module}.in_proj", 2 * inner, bias=s.bias))
     h, gate = b.op(Halves(), module, [h], [inner, inner])
     h = short_convolution(b, h, f"{module}.conv1d", s.kernel, function=s.function, bias=s.conv_bias)
-    h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
+    convolved = h = b.unary(PaddingZeroed(), b.unary(ChannelsLast(), h))
     pieces = b.linear(h, f"{module}.x_proj", rank + 2 * state, shard="row")
     time_step, inward, outward = b.split(pieces, [rank, state, state])
     if s.norm:
@@ -57,7 +57,9 @@ def mixer(b: BlockBuilder, x: Value, s: Mamba, module: str = "mixer") -> Value:
     )
     b.keep(LayerCache("recurrent", conv_state_elements=inner * s.kernel, state_elements=inner * state))
     h = b.unary(ToParameterDtype(), b.unary(ChannelsLast(), h))
-    return b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
+    out = b.linear(h, f"{module}.out_proj", width, bias=s.bias, shard="row")
+    b.still_named_in(module, gate, convolved, time_step, inward, outward, h)
+    return out
 
 
 def mixer_by_heads(b: BlockBuilder, x: Value, s: Mamba, heads: int, module: str) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import (
     AnyAttention,
@@ -101,6 +102,16 @@ def fp32_sink_attention(run: Lowering, op: Fp32SinkAttention, q: Tensor, k: Tens
     return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), run.batch, run.sequence, -1)
 
 
+class RowsOfHeads(Operation):
+    __slots__ = ()
+
+
+@lowering(RowsOfHeads)
+def rows_of_heads(run: Lowering, op: RowsOfHeads, x: Tensor) -> Tensor:
+    """(batch, heads, tokens, d) -> (batch, tokens, heads · d)."""
+    return run.tape.reshape(run.tape.transpose(x, 1, 2), x.shape[0], x.shape[2], -1)
+
+
 @record(kw_only=True, eq=False)
 class DynamicMaskAttention(AnyAttention):
     chunk_size: int
@@ -111,11 +122,12 @@ class DynamicMaskAttention(AnyAttention):
 
 
 @lowering(DynamicMaskAttention)
-def dynamic_mask_attention(run: Lowering, op: DynamicMaskAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def dynamic_mask_attention(
+    run: Lowering, op: DynamicMaskAttention, q: Tensor, k: Tensor, v: Tensor, time_step: Tensor
+) -> Tensor:
     """`DogeAttention`: a factor for every key made from its value, as a mask of floats that has a gradient."""
     tape, times = run.tape, op.num_heads // op.num_key_value_heads
-    k, v = cached(run, Cached(), k, v)
-    mask = tape.repeat_interleave_heads(_dynamic_mask(run, op, v), times)
+    mask = tape.repeat_interleave_heads(_dynamic_mask(run, op, time_step), times)
     eager, dropout = run.execution.attention == "eager", attention_dropout(run, op.dropout)
     if not eager and times > 1 and run.sequence == 1:
         # `pack_gqa`: the heads of a group stand in for tokens.
@@ -132,12 +144,11 @@ def dynamic_mask_attention(run: Lowering, op: DynamicMaskAttention, q: Tensor, k
     return tape.reshape(tape.contiguous(tape.transpose(mixed, 1, 2)), run.batch, run.sequence, -1)
 
 
-def _dynamic_mask(run: Lowering, op: DynamicMaskAttention, v: Tensor) -> Tensor:
+def _dynamic_mask(run: Lowering, op: DynamicMaskAttention, time_step: Tensor) -> Tensor:
     """`prepare_dynamic_mask`: causal, and only the best keys of many."""
     tape, length = run.tape, op.chunk_size
-    decay, weight, *bias = run.parameters_of(op)
-    rows = tape.reshape(tape.transpose(v, 1, 2), v.shape[0], v.shape[2], -1)
-    factors = tape.unary("exp", tape.mul(decay, tape.unary("softplus", tape.linear(rows, weight, *bias))))
+    (decay,) = run.parameters_of(op)
+    factors = tape.unary("exp", tape.mul(decay, tape.unary("softplus", time_step)))
     mask = tape.unsqueeze(tape.transpose(factors, 1, 2), 2)
     mask = tape.expand(mask, -1, -1, run.sequence, -1)
     outside = tape.new((run.batch, 1, run.sequence, run.sequence), "bool", op="ne")

@@ -150,34 +150,39 @@ def scanned(
     decay = tape.unary("exp", tape.mul(tape.unsqueeze(tape.unsqueeze(a, 0), 2), steps))
     scaled = tape.mul(steps, tape.to(tape.unsqueeze(inward, 1), "fp32"))
     added = tape.mul(scaled, tape.to(tape.unsqueeze(x, -1), "fp32"))
-    out = _states_read(run, decay, added, outward, x.dtype)
+    pieces = _states_read(run, decay, added, outward, x.dtype)
+    out = tape.cat([pieces], -1)
     skip = tape.unsqueeze(tape.unsqueeze(tape.to(skip, "fp32"), 0), -1)
     out = tape.add(out, tape.mul(x, skip))
-    return tape.mul(out, tape.unary("silu", gate))
+    out = tape.mul(out, tape.unary("silu", gate))
+    tape.record("locals", [dt, decay, scaled, added, pieces], [])  # names of the function, until it returns
+    return out
 
 
 def _states_read(run: Lowering, decay: Tensor, added: Tensor, outward: Tensor, dtype: str) -> Tensor:
-    """The loop over positions: state = decay · state + added; output = state · C.
+    """The loop over positions: state = decay · state + added; output = state · C, of each position a tensor.
 
     Its steps are alike, so that they are recorded once with the positions as an axis. The first state is zeros
-    of `dtype`; all but the last are kept by the product that follows, and each by the one with C.
+    of `dtype`; all but the last are kept by the product that follows, and each, in `dtype`, by the one with C.
+    Backward of a step makes a gradient as large as all of `decay`, or `added`, which is zero but for that step, and
+    adds it to the one of the steps behind it.
     """
     tape = run.tape
     batch, channels, sequence, state = decay.shape
     shape, grad = (batch, channels, state), decay.requires_grad or added.requires_grad
-    zeros = tape.new(shape, dtype, op="zeros")
-    state_dtype = promote(decay.dtype, dtype)
-    earlier = tape.new((sequence - 1, *shape), state_dtype, requires_grad=grad, op="add")
-    last = tape.new(shape, state_dtype, requires_grad=grad, op="add")
-    saves = [(zeros, "other"), (earlier, "other")] * decay.requires_grad + [(decay, "self")] * grad
-    tape.record("mul", [decay, added, zeros], [earlier, last], saves)
-    read = [tape.autocast_low(tape.to(states, dtype))[0] for states in (earlier, last)]
     (outward,) = tape.autocast_low(outward)
-    out = tape.new((*shape[:2], sequence), read[0].dtype, requires_grad=grad or outward.requires_grad, op="stack")
+    state_dtype, read_dtype = promote(decay.dtype, dtype), tape.autocast or dtype
+    zeros = tape.new(shape, dtype, op="zeros")
+    earlier, last = (tape.new((n, *shape), state_dtype, op="add") for n in (sequence - 1, 1))
+    read = [earlier, last]
+    if read_dtype != state_dtype:
+        read = [tape.new(states.shape, read_dtype, op="_to_copy") for states in read]
+    factors = [(states, "chunks") for states in read] * outward.requires_grad + [(outward, "mat2")] * grad
+    saves = [(zeros, "chunks"), (earlier, "chunks")] * decay.requires_grad + [(decay, "self")] * grad
+    pieces = tape.new((*shape[:2], sequence), read_dtype, requires_grad=grad or outward.requires_grad, op="bmm")
     flops = 2 * product(decay.shape)
-    factors = [(states, "self") for states in read] * outward.requires_grad + [(outward, "mat2")] * grad
     tape.record(
-        "bmm", [*read, outward], [out], factors, flops=flops,
-        backward_flops=flops * (grad + outward.requires_grad),
+        "bmm", [decay, added, outward], [pieces], saves + factors, flops=flops,
+        backward_flops=flops * (grad + outward.requires_grad), backward_workspace_bytes=decay.nbytes * grad,
     )  # fmt: skip
-    return out
+    return pieces
