@@ -15,6 +15,8 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.planner.in_the_way import reasons_of
 from vramwise.result import Result
+from vramwise.scenario import Scenario
+from vramwise.serving.common import advice
 from vramwise.serving.common.advice import NOTHING, Trials, said, texts_of, value_of
 from vramwise.site import asking
 from vramwise.site.force import _in_force
@@ -256,3 +258,28 @@ def test_advice_is_given_by_the_site_of_its_estimate() -> None:
         reasons = LateReasons(["what is short"], advice, advice)
     assert reasons.without_changes() == ("what is short", "set a to b")
     assert tuple(reasons) == ("what is short", "set a to b")
+
+
+def test_what_a_search_comes_to_twice_is_answered_once_but_where_a_site_is_asked(monkeypatch):
+    asked = {"model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4060", "serve": {"engine": "vllm"}}
+    answered: list[str] = []
+    own = advice._told_by
+
+    def told_by(again: advice.Again, changed: Scenario) -> advice._Told:
+        answered.append(repr(changed))
+        return own(again, changed)
+
+    monkeypatch.setattr(advice, "_told_by", told_by)
+
+    def reasons() -> tuple[str, ...]:
+        verdict = estimate(asked).verdict
+        assert verdict is not None
+        return tuple(verdict.reasons)
+
+    first, many = reasons(), len(answered)
+    assert many == len(set(answered))
+    assert reasons() == first
+    assert len(answered) == many
+    with asking():
+        result = estimate(asked, site=None)
+    assert tuple(result.verdict.reasons) == first  # type: ignore[union-attr]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from test_traced_moments import model_named
 
 from vramwise import estimate
+from vramwise.memo import Memo
 from vramwise.models.allocator import NoRoomError
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
-from vramwise.training.memo import Memo
 from vramwise.training.reserved_memory import in_order
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.in_order import replay_in_order

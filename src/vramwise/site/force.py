@@ -156,6 +156,11 @@ def learned(
     return force.look_up(Asked(term, gpu, program, version, of, ranks, shipped))
 
 
+def is_in_force() -> bool:
+    """Whether an estimate asks a site now."""
+    return _in_force.get() is not None
+
+
 @contextmanager
 def using(site: Site | None, driver: str | None = None) -> Iterator[InForce | None]:
     """Estimates inside use this site, for a card with this driver where that is known."""

@@ -14,6 +14,7 @@ from dataclasses import field
 
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
+from vramwise.memo import Memo
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -21,7 +22,6 @@ from vramwise.result import Quantity
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.job import moments_at
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import model_states
 from vramwise.training.recipe.images import image_tokens_of
 from vramwise.training.recipe.settings import frozen_units_keep_inputs

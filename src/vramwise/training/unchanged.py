@@ -12,6 +12,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.attention import version_of_classes
 from vramwise.hardware import Gpu
 from vramwise.kernels import kernels_named
+from vramwise.memo import Memo
 from vramwise.models.autograd.size import probe
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -23,7 +24,6 @@ from vramwise.training.activations.loss import is_one_kernel, logits_made, with_
 from vramwise.training.activations.recording import recorded
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.layers_apart import with_layers_apart
-from vramwise.training.memo import Memo
 from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
 from vramwise.training.recipe.attention import RUNS_SDPA

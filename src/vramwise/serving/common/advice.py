@@ -11,6 +11,7 @@ from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
 from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
+from vramwise.memo import Memo
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.result import Result
@@ -18,6 +19,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.inference import ServeSettings, counts
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import storage_of
+from vramwise.site import is_in_force
 from vramwise.verdict import CHANGE, LateReasons
 
 MOST_RANKS = 8
@@ -48,15 +50,21 @@ class Trials:
         settings = self.scenario.serve.replace(**changes)
         ranks = gpus_used(settings)
         changed = self.scenario.replace(serve=settings, num_gpus=max(self.scenario.num_gpus, ranks))
-        try:
-            answer = self.again(changed)
-        except VramwiseError:
+        told = self._told(changed)
+        if told.needed is None:
             return self.usable_bytes + 1
-        needed = int((answer.needed if self.is_beside_others else answer.quantities["total_needed"]).expected)
-        if self.scenario.reserve_bytes and "nvidia_smi" in answer.quantities:  # a pool may fill what must stay free
-            needed = max(needed, int(answer.quantities["nvidia_smi"].expected))
-        fits = answer.verdict is not None and answer.verdict.fits
-        return needed if fits else max(needed, self.usable_bytes + 1)
+        needed = told.needed if self.is_beside_others else told.total_needed
+        if self.scenario.reserve_bytes:  # a pool may fill what must stay free
+            needed = max(needed, told.process)
+        return needed if told.fits else max(needed, self.usable_bytes + 1)
+
+    def _told(self, changed: Scenario) -> _Told:
+        """What the answer to another scenario says; kept, since a search comes to many of them more than once."""
+        if is_in_force():  # whose answer also says which terms it asked for
+            return _told_by(self.again, changed)
+        given = changed.explicit, changed.serve.explicit
+        key = changed, given, self.model, self.gpu
+        return _known.get(key, lambda: _told_by(self.again, changed))
 
     def fit(self, changes: Change) -> bool:
         return self.need(changes) <= self.usable_bytes
@@ -65,6 +73,30 @@ class Trials:
     def is_beside_others(self) -> bool:
         """Whether less than the whole card is usable, so that a smaller share may fit where larger ones do not."""
         return self.scenario.gpu_free_bytes is not None or bool(self.scenario.reserve_bytes)
+
+
+@record
+class _Told:
+    """Expected bytes that an answer says; None and nothing where the scenario is refused."""
+
+    needed: int | None = None
+    total_needed: int = 0
+    process: int = 0
+    fits: bool = False
+
+
+def _told_by(again: Again, changed: Scenario) -> _Told:
+    try:
+        answer = again(changed)
+    except VramwiseError:
+        return _Told()
+    said = answer.quantities
+    process = int(said["nvidia_smi"].expected) if "nvidia_smi" in said else 0
+    fits = answer.verdict is not None and answer.verdict.fits
+    return _Told(int(answer.needed.expected), int(said["total_needed"].expected), process, fits)
+
+
+_known: Memo[tuple[Scenario, tuple[frozenset[str], ...], Model, Gpu | None], _Told] = Memo(4096)
 
 
 def gpus_used(settings: ServeSettings) -> int:

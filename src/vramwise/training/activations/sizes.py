@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from vramwise.frameworks import framework_of
+from vramwise.memo import Memo
 from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, last_uses_in, walk_forward
@@ -28,7 +29,6 @@ from vramwise.training.activations.fp8 import adds_into_main_gradients
 from vramwise.training.activations.loss import logits_held
 from vramwise.training.activations.recording import micro_batch
 from vramwise.training.activations.shared import Parts, parts_of_gradients, shared_streams
-from vramwise.training.memo import Memo
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.lengths import lengths
 from vramwise.training.recipe.settings import execution, keeps_outputs, of_operations

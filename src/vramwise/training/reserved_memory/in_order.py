@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from vramwise.memo import Memo
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import Axes, Dim, Size
 from vramwise.models.model import Model
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.memo import Memo
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.reserved_memory.held import Held
 from vramwise.training.reserved_memory.play import Player
