@@ -14,7 +14,9 @@ from typing import Final
 _FIRST: Final = re.compile(rb'\s*\{(\s*)"ph": "')
 _UNNEEDED: Final = re.compile(
     rb'"ph": "(?:X",\s*"cat": "(?:(?:cpu_op|Operator)",\s*"name": "(?![^"]*(?:mm"|ProfilerStep))|'
-    rb'(?:python_function|Trace)")|[sf]"[^{}]*"cat": "(?:ac2g|async_cpu_to_gpu|async|fwdbwd)")'
+    rb'(?:python_function|Trace)")|[sf]",\s*+"id": [^,"{}]*+,\s*+'
+    rb'(?:"pid": [^,{}]*+,\s*+"tid": [^,{}]*+,\s*+"ts": [^,"{}]*+,\s*+)?'  # these stand before or behind it
+    rb'"cat": "(?:ac2g|async_cpu_to_gpu|async|fwdbwd)")'
 )
 """What `collect` never needs, and operators, of which it needs matrix products (…mm) and steps."""
 LEAST_EVENTS: Final = 8

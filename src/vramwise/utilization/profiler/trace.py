@@ -12,7 +12,7 @@ from vramwise.units import KIB, MIB
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.readers.rows import RowStream
 
-CHUNK_BYTES = 128 * KIB
+CHUNK_BYTES = 64 * KIB
 """Text is handed on in pieces of about this size."""
 FREE_BYTES = 64 * MIB
 """So much may come out of any file before its compression ratio counts."""
