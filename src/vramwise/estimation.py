@@ -184,9 +184,7 @@ def needs_together(
             return None
 
 
-def fits_at_no_size(
-    scenario: Scenario, *, site: str | os.PathLike[str] | Site | None = THE_USERS
-) -> bool:  # fmt: skip
+def fits_at_no_size(scenario: Scenario, *, site: str | os.PathLike[str] | Site | None = THE_USERS) -> bool:
     """Whether a training's states alone, without what hangs on its micro-batch and its length, are more than its card
     holds: known without a look at its layers. Raises what `estimate` raises of its settings."""
     from vramwise.training.many import fits_at_no_size as answer
@@ -198,8 +196,7 @@ def fits_at_no_size(
             found, model = model_of(scenario)
         except UndescribedTypeError:
             return False
-        if found.adapter is not None:
-            scenario, _ = _adapted(scenario, found.adapter)
+        scenario, _ = _as_found(scenario, found)
         return answer(scenario, model, gpu)
 
 
