@@ -154,7 +154,7 @@ def test_what_an_answer_leaves_out_is_said(key: str, engine: str) -> None:
     assert f"{key} of {engine} is accepted, and left out of the answer" in read.notes
 
 
-VALUES_OF_ENGINES = {("engine_version", engine): "b6200" for engine in ("llama.cpp",)}
+VALUES_OF_ENGINES = {("engine_version", "llama.cpp"): "b6200", ("engine_version", "vllm"): "0.8.5"}
 
 # what an engine has, and what moves no byte of it: the reason
 UNMOVED = {("main_gpu", engine): "the cards of a scenario are alike" for engine in LLAMA_CPP_ENGINES} | {

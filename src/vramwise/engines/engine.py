@@ -172,6 +172,10 @@ class Engine:
     """Forks that its setting `variant` chooses."""
     rollout_names: tuple[str, ...] = ()
     """Other names that programs for reinforcement learning have for it."""
+    classes: str = ""
+    """Where its sources list the classes of models that it has, whose types are rows of models/type_facts.csv."""
+    others_since: tuple[int, ...] = ()
+    """The first version that runs transformers' own class of a model where it has none."""
     adapter_ranks: tuple[int, ...] = ()
     """Ranks that room for adapters may be asked for, ascending; empty: no room is counted for a model's adapter."""
     takes_any_adapter_rank: bool = False

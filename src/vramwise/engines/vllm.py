@@ -46,6 +46,8 @@ RECORD = Engine(
         "n_parallel": "max_num_seqs",
         "cache_type_k": "kv_cache_dtype",
     },
+    classes="models/registry.py",
+    others_since=(0, 7, 2),  # models/registry.py _FALLBACK_MODEL, since 0.8.3 _TRANSFORMERS_MODELS; 0.7.1 has none
     adapter_ranks=(8, 16, 32, 64, 128, 256, 320, 512),  # 0.26.0 config/lora.py MaxLoRARanks; 1 older ones do not take
     command_line=CommandLine(
         programs=("vllm",),

@@ -75,7 +75,12 @@ def types_with(program: str, fact: str, version: Version | None = None) -> froze
     return frozenset().union(*(row.types for row in rows if version is None or row.reaches(version)))
 
 
+def fact_of(program: str, fact: str, model_type: object, version: Version = LATEST) -> TypeFact | None:
+    """The first row that holds, None where none does. Raises KeyError for a fact that no row has."""
+    return next((row for row in facts()[program, fact] if row.holds(str(model_type), version)), None)
+
+
 def fact_value(program: str, fact: str, model_type: object, version: Version = LATEST) -> str | None:
     """The value of the first row that holds, None where none does. Raises KeyError for a fact that no row has."""
-    rows = facts()[program, fact]
-    return next((row.value for row in rows if row.holds(str(model_type), version)), None)
+    row = fact_of(program, fact, model_type, version)
+    return None if row is None else row.value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from vramwise.engines.vllm import RECORD
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.models import Model
@@ -18,6 +19,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.heads import attention_heads, key_value_heads
 from vramwise.serving.common.layouts import capability_of
+from vramwise.serving.common.own_classes import check_class, check_format_is_known
 from vramwise.serving.common.packed_heads import is_packed
 from vramwise.serving.common.refusals import (
     check_expert_ranks,
@@ -55,6 +57,7 @@ EXPERT_CHECK = (0, 8)  # config: _verify_with_expert_parallelism; 0.7.3 has none
 MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are an error (0.10.0)
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
 _REMOVED = {"bitsandbytes": ((0, 28), "0.27"), "gguf": ((0, 24), "0.23")}
+_MXFP4 = (0, 10, 1)  # layers/quantization/__init__.py (0.10.0 no)
 _E5M2_FOR_COMPRESSED = (0, 24)  # attention.py: compressed-tensors checkpoints may have it (0.22.1 no)
 COMPRESSED_IN_FP32 = (0, 11)  # compressed_tensors.py get_supported_act_dtypes (0.8.5 no, 0.11.0 yes)
 # layout of a format -> least compute capability, and the version from which Turing (7.5) is enough
@@ -84,10 +87,12 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     storage = vllm_storage(model, settings, gpu)
     check_format(settings, model, storage)
     check_expert_ranks(settings, model)
+    notes_on_class = check_class(RECORD, settings, model, vllm_version(settings))
     _check_configuration(settings, model, storage, gpu)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)
     return (
+        *notes_on_class,
         *scenario_notes(scenario, model),
         *_bf16_notes(settings, model, storage, gpu),
         *_build_notes(gpu),
@@ -145,6 +150,8 @@ def removed_format(settings: ServeSettings, model: Model) -> str | None:
 
 def _check_format(settings: ServeSettings, model: Model, version: Version) -> None:
     """Formats that the version has no longer, and bitsandbytes' own files, which ranks cannot share."""
+    if (settings.quantization or quantization_method(model)).startswith("mxfp4"):
+        check_format_is_known(RECORD, "mxfp4", _MXFP4, version, "layers/quantization/__init__.py")
     name = removed_format(settings, model)
     if name is None:
         return
