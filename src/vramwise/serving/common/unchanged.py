@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 
 from vramwise.engines import engine_named
 from vramwise.models import Model
+from vramwise.models.type_facts import facts, has_fact
 from vramwise.scenario import Scenario
 from vramwise.scenario.inference import ServeSettings
+from vramwise.serving.common.gguf.quantizer import TYPES_BY_IMATRIX
 from vramwise.serving.common.storage import storage_of
 
 Cause = Callable[[Scenario, Model], str]
@@ -49,6 +51,19 @@ def _not_quantized(scenario: Scenario, model: Model) -> str:
     return "the weights are not quantized" if settings.quantization is None and storage.quantization is None else ""
 
 
+def _prefixes_in_the_pool(scenario: Scenario, model: Model) -> str:
+    """Prefixes are blocks of the pool; states of them, and the tails of compressed keys, are kept beside it."""
+    fact = scenario.serve.engine, "compressed_keys"
+    compressed = fact in facts() and has_fact(*fact, model.config.model_type)
+    own = compressed or any(cache.kind == "recurrent" for cache in model.caches)
+    return "" if own else "prefixes stay in the blocks of the KV cache, which has its room either way"
+
+
+def _same_types(scenario: Scenario, model: Model) -> str:
+    asked = scenario.serve.gguf_quant
+    return "" if asked in TYPES_BY_IMATRIX else "the types of the file's tensors are the same with and without one"
+
+
 def _one_gpu(scenario: Scenario, model: Model) -> str:
     return "" if scenario.gpus or scenario.num_gpus > 1 else "there is one GPU at most"
 
@@ -64,6 +79,8 @@ _CAUSES: Mapping[str, Cause] = {
     "limit_mm_per_prompt": _text_alone,
     "language_model_only": _text_alone,
     "quantization_group_size": _not_quantized,
+    "enable_prefix_caching": _prefixes_in_the_pool,
+    "imatrix": _same_types,
     "split_mode": _one_gpu,
     "main_gpu": _one_gpu,
     "tensor_split": _one_gpu,

@@ -18,7 +18,7 @@ from vramwise.scenario.inference import TEXT_KEYS
 from vramwise.scenario.pixels import pixels_of
 from vramwise.serving.common.answer import amount, context_node, interval, peak_of, resolved
 from vramwise.serving.common.constants import constant
-from vramwise.serving.diffusers.phases import Plan, largest_batch, phases_of
+from vramwise.serving.diffusers.phases import Plan, decodes_at_once, largest_batch, phases_of
 from vramwise.serving.diffusers.weights import check_quantization, held
 from vramwise.units import GIB
 from vramwise.verdict import verdict_of
@@ -228,6 +228,8 @@ def _notes(given: GenerateSettings, settings: GenerateSettings, plan: Plan) -> l
         notes.append(
             "offload group: every layer by itself, the next one fetched while one runs (leaf_level, use_stream)"
         )
+    if given.vae_tiling and decodes_at_once(plan):
+        notes.append("vae_tiling changed nothing here: what is made is no larger than one tile")
     if settings.quantization is not None:
         notes.append(f"{settings.quantization} is that of the denoiser; text encoders and VAE stay in {settings.dtype}")
     return notes

@@ -178,6 +178,12 @@ def _image_bytes(plan: Plan, stored: str) -> int:
     return Given("image", (plan.asked.frames, 3, plan.asked.height, plan.asked.width), stored).bytes
 
 
+def decodes_at_once(plan: Plan) -> bool:
+    """Whether the latents are one tile, or are not cut into tiles."""
+    _, *latent = plan.pipeline.latents(plan.parts, plan.asked)
+    return _tile(plan, (1, *latent)) == (1, *latent)
+
+
 def _tile(plan: Plan, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The part of the latents that is decoded at once."""
     side, _ = tile_of(plan.parts[plan.pipeline.decoder])

@@ -9,12 +9,14 @@ overrides are set by hand. ollama since v0.30.0 starts llama-server with a conte
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
+from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.answer import amount
 from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
@@ -40,6 +42,23 @@ def fitted(
     scenario: Scenario, model: Model, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds, gpu: Gpu | None = None
 ) -> tuple[Plan, tuple[str, ...]]:
     """The plan that the engine loads, and what it changed. Of shared memory the host's part has to fit too."""
+    found, notes = _fitted(scenario, model, plan, capacity, needs, gpu)
+    return found, (*notes, *_fits_alone(scenario.serve, plan, capacity, needs))
+
+
+def _fits_alone(given: ServeSettings, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds) -> Iterator[str]:
+    """Why --fit was asked for, or turned off, and changed nothing."""
+    if given.fit is None or capacity is None or not plan.devices or plan.file_type == "custom":
+        return
+    if plan.is_ik or plan.build < AUTO_CONTEXT_BUILD:
+        yield "fit changed nothing here: this build does not fit its plan to the card"
+    elif max(needs(plan)) <= capacity.usable_bytes - round(constant("llama.cpp", "fit_margin", (0,)).expected):
+        yield "fit changed nothing here: everything has room without it"
+
+
+def _fitted(
+    scenario: Scenario, model: Model, plan: Plan, capacity: Capacity | None, needs: DeviceNeeds, gpu: Gpu | None
+) -> tuple[Plan, tuple[str, ...]]:
     given = scenario.serve
     if capacity is None or not plan.devices or plan.file_type == "custom" or plan.is_ik or given.fit is False:
         return plan, ()

@@ -16,10 +16,11 @@ from vramwise.serving.common.answer import assemble, resolved
 from vramwise.serving.common.gguf.quantizer import file_tensors, published_in_mxfp4
 from vramwise.serving.llama_cpp.automatic import fitted
 from vramwise.serving.llama_cpp.buffers import device_name
+from vramwise.serving.llama_cpp.drafted import drafts_alone
 from vramwise.serving.llama_cpp.extras import extras_of
 from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
-from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
+from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, FEW_OUTPUTS_BUILD, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
 from vramwise.serving.llama_cpp.verdict import judge
 
@@ -143,6 +144,8 @@ def _notes(scenario: Scenario, model: Model, plan: Plan, from_file: bool) -> Ite
             "compute buffer: with the logits of every token of a batch; llama-server since June 2026 keeps one a slot "
             "(--no-logits-all, or a build in --engine-version)"
         )
+    if drafts_alone(given) and plan.build < FEW_OUTPUTS_BUILD:
+        yield "speculative changed nothing here: drafts from n-grams have no model, and all logits have room either way"
     if plan.devices < scenario.num_gpus:
         yield f"split_mode none: {plan.devices} of {scenario.num_gpus} GPUs is used"
     if len(given.tensor_split) > scenario.num_gpus > 0:

@@ -17,6 +17,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.gguf.quantizer import published_in_mxfp4, typed_tensors
 from vramwise.serving.common.versions import version_of
+from vramwise.serving.llama_cpp.drafted import drafted_tokens
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, STREAMS_VERSION, ollama_values
 from vramwise.units import round_up
 
@@ -130,8 +131,7 @@ class Plan:
     @property
     def fewest_outputs(self) -> int:
         """One token a slot, and those that a draft model proposes for it."""
-        drafted = (self.settings.speculative or {}).get("num_tokens") or 0
-        return self.slots * (1 + int(drafted))
+        return self.slots * (1 + drafted_tokens(self.settings))
 
     @property
     def copied_caches(self) -> tuple[bool, bool]:
@@ -145,8 +145,8 @@ class Plan:
         """Recurrent states of a sequence: its own and one for every drafted token that may be taken back
         (common/common.h need_n_rs_seq, src/llama-memory-recurrent.cpp).
         """
-        drafts = self.settings.speculative or {}
-        return 1 + (int(drafts.get("num_tokens") or 0) if str(drafts.get("method")) in _TAKEN_BACK else 0)
+        method = str((self.settings.speculative or {}).get("method"))
+        return 1 + (drafted_tokens(self.settings) if method in _TAKEN_BACK else 0)
 
     @property
     def output_goes_first(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.engines.transformers import RECORD
@@ -132,8 +132,19 @@ def generation(
     simpler = simpler_walk_note(
         model, dtype=plan.storage.dtype, attention=plan.attention, batch=plan.rows, sequence=plan.prompt
     )
-    notes = [*dtype_notes(model, scenario.generate.dtype), model.text_only_note, simpler, _length_note(model, plan)]
+    said = dtype_notes(model, scenario.generate.dtype)
+    notes = [*said, model.text_only_note, simpler, _length_note(model, plan), _flash_note(scenario, run, moments)]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
+
+
+def _flash_note(scenario: Scenario, run: _Run, moments: Sequence[Phase]) -> str:
+    """Where flash-attention was asked for and keeps what SDPA does; "" elsewhere."""
+    if "attention" not in scenario.generate.explicit or run.plan.attention != "flash":
+        return ""
+    usual = run.moments(replace(run.plan, attention="sdpa"))
+    if [moment.bytes for moment in usual] != [moment.bytes for moment in moments]:
+        return ""
+    return "attention flash changed nothing here: SDPA runs a flash kernel of its own, which keeps the same"
 
 
 def _length_note(model: Model, plan: Plan) -> str:

@@ -33,7 +33,7 @@ from vramwise.serving.common.storage import Storage, own_method, quantization_me
 from vramwise.serving.common.versions import LATEST, Version, at_version, shown_version, version_of
 from vramwise.serving.vllm.draft_refusals import check_drafts
 from vramwise.serving.vllm.dtypes import refuses_fp16, vllm_storage
-from vramwise.serving.vllm.profile import asks_for_v0, is_old_card, profile_of, release, without_engine
+from vramwise.serving.vllm.profile import BOTH_ENGINES, asks_for_v0, is_old_card, profile_of, release, without_engine
 from vramwise.serving.vllm.shards import REFINED_BLOCKS, quantized, refined_block
 from vramwise.serving.vllm.towers import has_encoder
 
@@ -57,6 +57,7 @@ EXPERT_CHECK = (0, 8)  # config: _verify_with_expert_parallelism; 0.7.3 has none
 MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are an error (0.10.0)
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
 _REMOVED = {"bitsandbytes": ((0, 28), "0.27"), "gguf": ((0, 24), "0.23")}
+_LAST_TO_ASK = (0, 11, 0)  # VLLM_USE_V1=0 ends it there; 0.11.1 does not read the variable
 _MXFP4 = (0, 10, 1)  # layers/quantization/__init__.py (0.10.0 no)
 _E5M2_FOR_COMPRESSED = (0, 24)  # attention.py: compressed-tensors checkpoints may have it (0.22.1 no)
 COMPRESSED_IN_FP32 = (0, 11)  # compressed_tensors.py get_supported_act_dtypes (0.8.5 no, 0.11.0 yes)
@@ -114,6 +115,8 @@ def _check_configuration(settings: ServeSettings, model: Model, storage: Storage
     _check_adapters(settings, version)
     _check_splits(settings, model, gpu, version)
     _check_head_size(settings, model, gpu, version)
+    if settings.use_v1 is False and BOTH_ENGINES[1] <= version <= _LAST_TO_ASK:
+        _refuse("use_v1", "V0 is gone", version, "v1/engine/async_llm.py", "leave it out")
     check_drafts(settings.speculative, model, version)
     if settings.limit_mm_per_prompt and version < MM_LIMITS_FOR_ALL and not has_encoder(model):
         _refuse("limit_mm_per_prompt", "the model reads text alone", version, "config.py", "leave it out")
@@ -329,6 +332,9 @@ def _notes(settings: ServeSettings, model: Model, gpu: Gpu | None) -> Iterator[s
     for name, (removed, last) in _REMOVED.items():
         if (settings.quantization or method).startswith(name) and version >= removed:
             yield f"vLLM {last} was the last with {name}, newer ones need a plug-in for it: say engine_version {last}"
+    if settings.use_v1 is not None and not BOTH_ENGINES[0] <= version < BOTH_ENGINES[1]:
+        only = "newer" if version >= BOTH_ENGINES[1] else "older"
+        yield f"use_v1 changed nothing here: vLLM 0.8 to 0.10 have both engines, this answer is of the {only}"
     tokens = settings.max_num_batched_tokens
     longest = settings.max_model_len or model_length(model)
     old = _generation(settings, version, gpu) == "V0"

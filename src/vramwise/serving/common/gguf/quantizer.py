@@ -27,6 +27,8 @@ _PLAIN = ("F32", "F16", "BF16")
 _IQ1 = ("IQ1_S", "IQ1_M")
 _IQ2 = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ2_M")
 _IQ2_LARGE = ("IQ2_S", "IQ2_M")
+TYPES_BY_IMATRIX = frozenset({"IQ3_XXS", "IQ4_NL", "IQ4_XS", "Q4_0", "Q5_0"})
+"""Types of files some of whose tensors have another type where an importance matrix was given."""
 _EIGHT_EXPERT_OUTPUT = (
     "Q2_K", "Q3_K_S", "Q3_K_M", "Q4_K_S", "Q4_K_M", "IQ3_XXS", "IQ3_XS", "IQ3_S", "IQ3_M", "IQ4_NL", "IQ4_XS",
 )  # fmt: skip
