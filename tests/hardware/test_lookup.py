@@ -222,3 +222,38 @@ def test_letter_case_does_not_matter(gpu_id: str, case: str) -> None:
 )
 def test_the_installed_memory_tells_cards_of_one_name_apart(name: str, gib: int | None, gpu_id: str) -> None:
     assert find_installed_gpu(name, None if gib is None else gib * 2**30 - 2**26).gpu.id == gpu_id
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_id"),
+    [
+        ("Mac M3", "apple-m3-8gb"),
+        ("Mac Studio M3 Ultra 512GB", "apple-m3-ultra-512gb"),
+        ("MacBook Pro M4 Max 64GB", "apple-m4-max-40core-64gb"),
+        ("mac mini m4 pro 48gb", "apple-m4-pro-48gb"),
+        ("colab t4", "t4"),
+        ("kaggle p100", "p100-sxm2-16gb"),
+        ("dgx h100", "h100-sxm-80gb"),
+        ("dgx spark", "gb10-128gb"),
+        ("a100-80", "a100-sxm-80gb"),
+        ("3090s", "rtx-3090"),
+    ],
+)
+def test_where_a_card_stands_is_no_part_of_its_name(name: str, gpu_id: str) -> None:
+    assert find_gpu(name).gpu.id == gpu_id
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("4090ti", "rtx-4090"), ("rtx 6060", "rtx-5060"), ("rx7800", "rx-7800-xt"), ("b400", "b200-sxm-180gb"),
+     ("gtx970", "gtx-1070"), ("h1000", "h100-sxm-80gb"), ("mi500", "mi100"), ("rtx 4080 ti", "rtx-4080")],
+)  # fmt: skip
+def test_what_is_suggested_is_of_the_same_brand_or_letters(name: str, first: str) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        find_gpu(name)
+    assert error.value.matches[0] == first
+
+
+def test_no_card_is_said_by_their_number() -> None:
+    with pytest.raises(UnknownNameError, match=r"num_gpus 0 \(-n 0\) is CPU only"):
+        find_gpu("cpu")

@@ -45,11 +45,31 @@ _FILLER = frozenset(
         "the",
         "of",
         "per",
+        # where one rents it or what it stands in
+        "colab",
+        "kaggle",
+        "runpod",
+        "lambda",
+        "vast",
+        "dgx",
+        "hgx",
+        "desktop",
+        "unified",
+        "memory",
+        "vram",
+        "ram",
+        "chip",
+        "with",
+        "single",
     }
 )
+_BRANDS = ("rtx", "gtx", "rx")
+_NO_CARD = frozenset({"cpu", "none", "no", "cpu only", "cpu-only", "0"})
+_MACS = re.compile(r"\b(?:macbook(?:\s+(?:pro|air))?|mac(?:\s+(?:studio|mini|pro))?|imac(?:\s+pro)?)\b")
 _BRAND_AND_NUMBER = re.compile(r"^(rtx|gtx|rx)(\d.*)$")
 _NUMBER_AND_SUFFIX = re.compile(r"^(\d{4})(ti|super|tisuper|d|xt|xtx)$")
 _NUMBER_AND_FORM = re.compile(r"^([a-z]+\d+)(sxm|pcie|nvl)$")
+_PLURAL = re.compile(r"^(\d{4})s$")  # 3090s
 _MEMORY = re.compile(r"(?<![a-z0-9])(\d+)\s*(?:gib|gb|g)\b")
 _MARKS = re.compile(r"\((?:r|tm)\)")
 _CORES = re.compile(r"(\d+)-core")
@@ -103,9 +123,12 @@ def find_gpu(name: str) -> GpuMatch:
     if not fitting:
         fitting, missing = _fitting(asked)
     if not fitting:
+        fitting, missing = _fitting(_with_memory(asked))
+    if not fitting:
         fitting = _added(exact, asked)
     if not fitting:
-        raise UnknownNameError("GPU", name, _nearest_ids(name), "vramwise gpus lists all")
+        hint = "num_gpus 0 (-n 0) is CPU only" if exact in _NO_CARD else "vramwise gpus lists all"
+        raise UnknownNameError("GPU", name, () if exact in _NO_CARD else _nearest_ids(name), hint)
     chosen = min(fitting, key=_preference)
     return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
 
@@ -227,11 +250,11 @@ def _cut_off(name: str) -> GpuMatch:
 def _tokens(text: str) -> frozenset[str]:
     """Words of a name in one spelling: `RTX4070Ti SUPER, 16 GB` is {4070, ti, super, 16gb}."""
     plain = _MARKS.sub(" ", text.lower()).replace("_", "-").replace("max-q", "maxq").replace("with maxq design", "maxq")
-    plain = _CORES.sub(r"\1core", _MEMORY.sub(r"\1gb ", plain))
+    plain = _CORES.sub(r"\1core", _MEMORY.sub(r"\1gb ", _MACS.sub(" ", plain)))
     words: list[str] = []
     for word in re.findall(r"[a-z0-9]+", plain):
         brand = _BRAND_AND_NUMBER.match(word)
-        word = brand.group(2) if brand else word
+        word = _PLURAL.sub(r"\1", brand.group(2) if brand else word)
         split = _NUMBER_AND_SUFFIX.match(word) or _NUMBER_AND_FORM.match(word)
         words += ("ti super" if part == "tisuper" else part for part in split.groups()) if split else [word]
     joined = " ".join("sxm" if re.fullmatch(r"sxm\d", word) else _SAME.get(word, word) for word in words)
@@ -250,6 +273,12 @@ def _fitting(asked: frozenset[str]) -> tuple[list[str], str]:
         return [], ""
     closest = sorted(best[min(best)])
     return [gpu_id for gpu_id, _ in closest], closest[0][1]
+
+
+def _with_memory(asked: frozenset[str]) -> frozenset[str]:
+    """The words with a bare number of two or three digits as memory, as in `A100-80`; none where there is no such."""
+    numbers = [word for word in asked if word.isdigit() and len(word) in (2, 3)]
+    return (asked - {numbers[0]}) | {f"{numbers[0]}gb"} if len(numbers) == 1 and len(asked) > 1 else frozenset()
 
 
 def _is_distinct(token: str) -> bool:
@@ -277,16 +306,28 @@ def _sizes_note(name: str, gpu: Gpu, others: list[str] | None = None) -> str:
 
 @lru_cache(maxsize=64)  # a pasted table of a machine may say one unknown name on every line
 def _nearest_ids(name: str) -> list[str]:
-    """Ids near a name, compared without the words that all cards of a maker share."""
+    """Ids near a name, compared without the words that all cards of a maker share: of its brand where it says one, its
+    number (4090 of 4090ti) and its letters (B200 of B400) before what is spelled alike."""
     by_core: dict[str, str] = {}
     for card in sorted(_cards(), key=lambda card: ("-sxm" not in card.id, card.id)):
         tokens = [token for token in card.id.split("-") if not _VARIANT.match(re.sub(r"sxm\d", "sxm", token))]
         by_core.setdefault("".join(token for token in tokens if token not in _FILLER), card.id)
-    core = "".join(token for token in re.findall(r"[a-z0-9]+", name.lower()) if token not in _FILLER)
+    core = "".join(token for token in re.findall(r"[a-z0-9]+", _MACS.sub(" ", name.lower())) if token not in _FILLER)
+    core = re.sub(rf"^(?:{'|'.join(_BRANDS)})(?=\d)", "", core)
+    brand = next((word for word in _BRANDS if re.search(rf"\b{word}(?![a-z])", name.lower())), None)
+    if brand is not None:
+        by_core = {other: gpu_id for other, gpu_id in by_core.items() if gpu_id.startswith(f"{brand}-")}
     # Equally near names: the one whose number is closer comes first (4900: 4090 before 4060).
     in_order = sorted(by_core, key=lambda other: _number_gap(core, other))
-    close = [by_core[near] for near in nearest(core, in_order)]
-    return list(dict.fromkeys([*close, *nearest(name, rows_by_id())]))[:3]
+    number, lettered = re.match(r"\d{4}", core), re.match(r"([a-z]{1,2})\d+", core)
+    same = [other for other in in_order if number is not None and other.startswith(number[0])]
+    if lettered is not None:
+        same = [other for other in in_order if re.match(rf"{lettered[1]}\d", other)]
+        same = nearest(core, same) or same[:2]
+    found = [by_core[other] for other in (*same, *nearest(core, in_order))]
+    if brand is not None:
+        return list(dict.fromkeys(found))[:3] or [by_core[other] for other in in_order[:3]]
+    return list(dict.fromkeys([*found, *nearest(name, rows_by_id())]))[:3]
 
 
 def _number_gap(core: str, other: str) -> float:

@@ -6,12 +6,16 @@ import re
 
 from vramwise.errors import ScenarioError, clipped
 from vramwise.records import record
+from vramwise.scenario.machines import machine_named
 from vramwise.scenario.messages import refusal
 from vramwise.scenario.values import LARGEST_WHOLE_NUMBER, Kind, Schema, Size, Whole
 from vramwise.units import format_bytes
 
 # 7900xtx and 9070xt are names of cards, not 7,900 of them.
 _SEVERAL = re.compile(r"\s*(\d+)\s*[x×*](?!tx?\b)\s*(\S.*)", re.IGNORECASE)
+_SEVERAL_BEHIND = re.compile(r"\s*(.*[^\W\d].*?|\d{3,}\D*?)(?:\s+|(?<=[\dsb)]))[x×*]\s*([1-9]\d?)\s*", re.IGNORECASE)
+"""`3090 x2`, `H100 x8`, `A100x4`: nobody writes the number of one card so."""
+_IN_WORDS = {"dual": 2, "twin": 2, "quad": 4}
 _HERE = re.compile(r"here(?:(?:\s*[:#]\s*|\s+)(\S.*))?", re.IGNORECASE)
 _MEMORY_ALONE = re.compile(r"\s*([\d.,]+)\s*([kmgt]b?|[kmgt]ib)\s*", re.IGNORECASE)
 
@@ -43,10 +47,14 @@ def plain_cards(
         return _listed(gpus, written, num_gpus, gpu_total_bytes)
     if written is None:
         return Cards(None, num_gpus, gpu_total_bytes)
-    several = _SEVERAL.fullmatch(written)
-    if several is not None:
-        num_gpus = _stated("num_gpus", _COUNT.read(int(several[1][:20]), "gpu"), num_gpus, written)
-    memory = several[2] if several is not None else written
+    count, memory = _counted(written)
+    machine = machine_named(memory)
+    if machine is not None:
+        num_gpus = _stated("num_gpus", machine.count * (count or 1), num_gpus, written)
+        note = f'gpu "{clipped(memory)}" is a machine with {machine.count} × {machine.gpu}'
+        return Cards(machine.gpu, num_gpus, gpu_total_bytes, (note,))
+    if count is not None:
+        num_gpus = _stated("num_gpus", count, num_gpus, written)
     alone = _MEMORY_ALONE.fullmatch(memory)
     if alone is None:
         return Cards(memory, num_gpus, gpu_total_bytes)
@@ -55,6 +63,19 @@ def plain_cards(
     if len(alone[2]) == 2:  # drivers report a card that is sold with 24 GB as one of nearly 24 GiB
         note += f'; a card sold with that has more: "{alone[1]}GiB"'
     return Cards(None, num_gpus, _stated("gpu_total_bytes", size, gpu_total_bytes, memory), (note,))
+
+
+def _counted(written: str) -> tuple[int | None, str]:
+    """How many cards a name means where it says so, and the rest of it."""
+    behind = _SEVERAL_BEHIND.fullmatch(written)
+    if behind is not None:
+        return int(behind[2]), behind[1]
+    several = _SEVERAL.fullmatch(written)
+    if several is not None:
+        return _COUNT.read(int(several[1][:20]), "gpu"), several[2]
+    first, _, rest = written.strip().partition(" ")
+    many = _IN_WORDS.get(first.lower())
+    return (many, rest.strip()) if many is not None and rest.strip() else (None, written)
 
 
 def card_here(written: str | None) -> str | None:
@@ -70,11 +91,11 @@ def _listed(gpus: tuple[str, ...], written: str | None, num_gpus: int | None, gp
         raise ScenarioError("gpus", f"lists GPUs by name (4090,3090); their number is num_gpus {clipped(gpus[0])}")
     every: list[str] = []
     for name in gpus:
-        several = _SEVERAL.fullmatch(name)
-        many = _COUNT.read(int(several[1][:20]), "gpus") if several is not None else 1
+        counted, plain = _counted(name)
+        many = 1 if counted is None else counted
         if len(every) + many > MOST_LISTED:
             raise ScenarioError("gpus", f"lists more than {MOST_LISTED} GPUs: one machine has fewer")
-        every += [several[2] if several is not None else name] * many
+        every += [plain] * many
     count = _stated("num_gpus", len(every), num_gpus, ",".join(gpus), key="gpus")
     if len(set(every)) == 1:
         return Cards(every[0], count, gpu_total_bytes)
