@@ -116,6 +116,10 @@ def test_nvfp4_is_four_bits_where_only_the_file_beside_the_config_says_so(name: 
         ("gemma3:12b-it-qat", "google/gemma-3-12b-it", "Q4_0"),
         ("deepseek-r1:8b-0528-qwen3-q4_K_M", "deepseek-ai/DeepSeek-R1-0528-Qwen3-8B", "Q4_K_M"),
         ("phi4:14b", "microsoft/phi-4", None),
+        ("qwen3:8b-q4", "Qwen/Qwen3-8B", "Q4_K_M"),
+        ("llama 3.1 8b gguf", "meta-llama/Llama-3.1-8B", None),
+        ("Llama 3 70B Q4", "meta-llama/Llama-3-70B", "Q4_K_M"),
+        ("qwen3 8b gguf q5", "Qwen/Qwen3-8B", "Q5_K_M"),
     ],
 )
 def test_a_name_of_files_is_its_model_with_their_type(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -178,3 +179,26 @@ def test_a_name_that_was_asked_for_is_not_looked_up_again(monkeypatch: pytest.Mo
     first = resolve("meta-llama/Llama-3.1-8B")
     monkeypatch.setattr(Path, "open", lambda *_, **__: pytest.fail("a file is read again"))
     assert resolve("meta-llama/Llama-3.1-8B").config is first.config
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("lama3", "meta-llama/Meta-Llama-3-8B"),
+        ("mistal-7b", "mistralai/Mistral-7B-v0.3"),
+        ("qwen3-9b", "Qwen/Qwen3-8B"),
+        ("gemma-4-30b", "google/gemma-4-31B"),
+        ("deepsek-r1", "deepseek-ai/DeepSeek-R1"),
+        ("flux", "black-forest-labs/FLUX.1-dev"),
+        ("falcon 200b", "tiiuae/falcon-180B"),
+    ],
+)
+def test_the_first_suggestion_is_what_a_misspelt_name_means(name: str, first: str) -> None:
+    with pytest.raises(SourceError, match=f"did you mean {re.escape(first)}"):
+        resolve(name)
+
+
+@pytest.mark.parametrize("name", ["gpt-4o", "claude-3", "gemini-2", "openai/gpt-4"])
+def test_a_model_without_published_weights_is_told_from_a_misspelt_one(name: str) -> None:
+    with pytest.raises(SourceError, match="its weights are not published"):
+        resolve(name, network=False)

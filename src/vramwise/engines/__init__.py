@@ -45,7 +45,7 @@ ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
 
 DEFAULT: Final = next(iter(ENGINES))
 
-_OF_FILES = re.compile(r"gguf|mlx|:", re.I)  # without these no engine's `model_names` fits, and none is imported
+_OF_FILES = re.compile(r"gguf|mlx|:|q\d", re.I)  # without these no engine's `model_names` fits, and none is imported
 
 PLAIN: Final = "transformers"
 """What runs a model where no engine is named: the library itself."""

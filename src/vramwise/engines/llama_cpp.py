@@ -47,7 +47,10 @@ RECORD = Engine(
         ("b10864", "2026-09-08"),
     ),
     phases=PHASES,
-    model_names=re.compile(r"(?:.*/)?[^/]*(?:[-_.]gguf(?::[\w.-]+)?|:[^/:]+\.gguf)", re.I),
+    # repositories and files; qwen3 8b q4_k_m, qwen3-8b-gguf
+    model_names=re.compile(
+        r"(?:.*/)?[^/]*(?:[-_.]gguf(?::[\w.-]+)?|:[^/:]+\.gguf)|[^/:]+[\s-](?:gguf|i?q\d(?:_\w+)?)", re.I
+    ),
     reads_gguf=True,
     takes_any_adapter_rank=True,  # src/llama-adapter.cpp: an adapter's own tensors
     divides_by_room=True,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 
 from vramwise.errors import SourceError, clipped, nearest
 from vramwise.formats.quantization_config import AS_NAMED
@@ -107,11 +108,49 @@ def base_of_that_size(name: str) -> str | None:
 
 
 def near(name: str) -> list[str]:
-    """Ids near `name`, compared with and without organisation."""
+    """Ids near `name`: what it would mean with its first word spelled as known names are, or without its size; then
+    names that look alike, compared with and without organisation."""
     short_names = {spelling.partition("/")[2] or spelling: spelling for spelling in _written()}
     wanted = name.rpartition("/")[2] or name
     found = [short_names[one] for one in nearest(wanted, short_names)]
-    return list(dict.fromkeys(names().exact[one.lower()][0] for one in found))
+    alike = [names().exact[one.lower()][0] for one in found]
+    return list(dict.fromkeys([*_meant_by(wanted), *_pipelines_near(wanted, bool(alike)), *alike]))[:_NEAR]
+
+
+def _pipelines_near(short: str, has_others: bool) -> list[str]:
+    """Pipelines of images that begin with a name's first word, else, where nothing else is near, that look alike."""
+    from vramwise.sources.pipelines import pipeline_names
+
+    by_short = {name.rpartition("/")[2].lower(): name for name in pipeline_names()}
+    first = "".join(words_of(short)[:1])
+    begin = [name for other, name in by_short.items() if len(first) >= _SHORTEST and words_of(other)[:1] == (first,)]
+    return begin or ([] if has_others else [by_short[one] for one in nearest(short.lower(), by_short)])
+
+
+def _meant_by(short: str) -> Iterator[str]:
+    """The model that a name would mean with a known first word, else the one of that family nearest to its size."""
+    first, *rest = words_of(short) or ("",)
+    families = {words[0] for words, _ in _spellings() if words}
+    known_first = first if first in families else next(iter(nearest(first, families, 1)), None)
+    if known_first is None or len(first) < _SHORTEST:
+        return
+    for words in ((known_first, *rest), (known_first, *(word for word in rest if size_in_name(word) is None))):
+        match = find(" ".join(words)) if words != (first, *rest) else None
+        if match is not None:
+            size = size_in_name(short)
+            every = [match.id, *match.others]
+            yield min(every, key=partial(_size_gap, size)) if size is not None and len(words) <= len(rest) else match.id
+            return
+
+
+def _size_gap(size: float, name: str) -> float:
+    own = size_in_name(name)
+    return abs(math.log(own / size)) if own else math.inf
+
+
+def _closed(name: str) -> bool:
+    """Whether a name is that of a model whose weights nobody publishes."""
+    return _CLOSED.match(name.rpartition("/")[2]) is not None
 
 
 def size_in_name(name: str) -> float | None:
@@ -157,6 +196,8 @@ def _rank(name: tuple[str, str]) -> tuple[bool, int, tuple[float, ...], float, b
 
 HINT = "vramwise models lists all; a folder or config.json also works"
 _LISTED = 6
+_NEAR = 3
+_CLOSED = re.compile(r"(?:chatgpt|gpt-?(?:3|4|5)|o[134](?:-|$)|claude|gemini)", re.IGNORECASE)
 _PLAIN = "-BF16"  # behind the names of checkpoints whose organisation says every format (NVIDIA-Nemotron-3-Nano-…-BF16)
 _FORMATS_IN_NAMES = frozenset({"FP8", "NVFP4", "MXFP4", "FP4", "AWQ", "GPTQ"})
 
@@ -224,6 +265,8 @@ def _taken(name: str, match: Match) -> str | None:
 
 def unknown(name: str, hint: str) -> SourceError:
     """The error for a name that nothing answers to."""
+    if _closed(name):
+        return SourceError(f'unknown model "{clipped(name)}": its weights are not published, so that nobody can run it')
     close = near(name)
     meant = f": did you mean {', '.join(close)}?" if close else ""
     return SourceError(f'unknown model "{clipped(name)}"{meant}  ({hint})')

@@ -17,6 +17,9 @@ _GGUF = re.compile(
     r"(?P<base>.+?)(?P<qat>-qat)?(?:[-_.](?P<type>I?Q\d\w*|MXFP4|BF16|F16|F32))?(?:[-_.]i1)?[-_.]GGUF(?::(?P<pick>[\w.-]+))?",
     re.IGNORECASE,
 )
+_WORDS = re.compile(r"(?P<base>[^/:]+?)[\s-]+(?P<type>gguf|i?q\d(?:_\w+)?)", re.IGNORECASE)
+_LEVELS = {"q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0"}
+"""What is usual of so many bits, where no more is said."""
 _QAT = "Q4_0"  # what models trained for quantization are published in (google/gemma-3-4b-it-qat-q4_0-gguf)
 
 
@@ -35,12 +38,27 @@ def of_gguf_files(name: str) -> ModelSource | None:
     return _as_files(name, base, stated)
 
 
+def of_words(name: str) -> ModelSource | None:
+    """The known model of a name that people end with the type of its files (`llama 3.1 8b gguf`, `qwen3 8b q4`)."""
+    match = _WORDS.fullmatch(name.strip())
+    if match is None:
+        return None
+    inner = of_words(match["base"])
+    base = inner or known(match["base"]) or meant(match["base"])
+    if base is None:
+        return None
+    stated = _LEVELS.get(match["type"].lower(), match["type"]) if match["type"].lower() != "gguf" else None
+    stated = stated or (inner.gguf_quant if inner is not None else None)
+    return replace(_as_files(name, base, stated), others=base.others)
+
+
 def of_a_tag(name: str) -> ModelSource | None:
     """The known model of a tag of ollama's library that names the type of its file (`qwen3:30b-a3b-q4_K_M`)."""
     if "/" in name or ":" not in name:
         return None
+    level = re.search(r"[:-](q\d)$", name.lower())
     try:
-        stated = type_of_tag(name.partition(":")[2].lower())
+        stated = _LEVELS.get(level[1]) if level is not None else type_of_tag(name.partition(":")[2].lower())
     except UsageError:
         return None
     if stated is None:

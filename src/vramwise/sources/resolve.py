@@ -99,11 +99,12 @@ def _meant(name: str) -> ModelSource | None:
         from vramwise.sources.named_files import of_a_tag, of_gguf_files, of_the_library
 
         return of_a_tag(name) or of_gguf_files(name) or meant(name) or of_the_library(name)
-    if "/" in name or not name.lower().endswith("gguf"):
-        return None if is_repository_of_its_own(name) else meant(name)
-    from vramwise.sources.named_files import of_gguf_files
+    found = None if is_repository_of_its_own(name) else meant(name)
+    if found is None and "/" not in name:
+        from vramwise.sources.named_files import of_gguf_files, of_words
 
-    return of_gguf_files(name)
+        found = of_gguf_files(name) or of_words(name)
+    return found
 
 
 def _asked(name: str, source: str, revision: str | None) -> Reference:
