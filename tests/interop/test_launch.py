@@ -219,6 +219,12 @@ def test_llama_cpps_other_images_run_on_a_gpu(tag):
     assert "num_gpus" not in launch.scenario
 
 
+@pytest.mark.parametrize(("tag", "gpus"), [("cu12-server", None), ("cu13-full", None), ("cpu-server", 0)])
+def test_the_image_of_ik_llama_cpp_is_that_fork(tag, gpus):
+    launch = read(f"docker run --gpus all ghcr.io/ikawrakow/ik-llama-cpp:{tag} -m /m/Qwen3-8B-Q4_K_M.gguf -ngl 99")
+    assert (launch.scenario["serve"]["variant"], launch.scenario.get("num_gpus")) == ("ik_llama.cpp", gpus)
+
+
 def test_devices_of_llama_cpp_are_counted():
     split = read("llama-server -m x-8b-Q8_0.gguf -ts 3,1,0,2 -mg 1 -sm row").scenario
     assert (split["num_gpus"], split["serve"]["tensor_split"]) == (4, [3.0, 1.0, 0.0, 2.0])

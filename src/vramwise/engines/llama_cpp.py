@@ -70,7 +70,8 @@ RECORD = Engine(
         ),
         example="llama-server",
         modules=("llama_cpp.server",),  # llama-cpp-python
-        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?|koboldai/koboldcpp",
+        image=r"(?:ggml-org|ggerganov)/llama\.cpp(?::(?:[a-z0-9.]+-)*(b[0-9]+)\b)?|koboldai/koboldcpp"
+        r"|ikawrakow/ik-llama-cpp",
         server=("llama-server",),
     ),
     # llama-cpp-python 0.3.36 llama.py, server/settings.py

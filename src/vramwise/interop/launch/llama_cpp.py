@@ -101,7 +101,8 @@ UNCOUNTED = {
     "--n-cpu-ffn": "MLPs that it keeps on the host are charged to the GPU here",
 }
 # docs/docker.md: full, light and server without a backend's name behind it are built for the CPU alone
-_ON_CPU = re.compile(r"llama\.cpp:(?:full|light|server)(?:-b\d+)?(?:@sha256:[0-9a-f]+)?$")
+_IK_IMAGE = "ikawrakow/ik-llama-cpp"  # its packages: cu12-server, cu13-full, cpu-swap and so on
+_ON_CPU = re.compile(r"llama\.cpp:(?:full|light|server)(?:-b\d+)?(?:@sha256:[0-9a-f]+)?$|ik-llama-cpp:cpu-")
 _CHAT_PROGRAMS = frozenset({"", "llama-server", "server", "llama-cli"})  # "": in a container
 _MOST_LAYERS = 100_000
 
@@ -120,7 +121,7 @@ def read(start: Start) -> Launch:
     settings: dict[str, object] = {"engine": "llama.cpp", **settings_of(words, MEANINGS)}
     if start.version:
         settings["engine_version"] = start.version
-    if any(flag in _IK_ALONE for flag in words.given):
+    if _IK_IMAGE in start.image or any(flag in _IK_ALONE for flag in words.given):
         settings["variant"] = "ik_llama.cpp"
     if any(flag in words.given for flag in ("-nkvu", "--no-kv-unified")):
         settings["kv_unified"] = False
@@ -160,7 +161,12 @@ def read(start: Start) -> Launch:
         notes = (*notes, f"{clipped(mix)} is a mix of its maker's own: --gguf-quant {near} before -- answers with the "
                          "weights of the nearest of llama.cpp's own, the file on disk with its own")  # fmt: skip
     if on_cpu:
-        backends = "those for a GPU are server-cuda, -rocm, -vulkan, -musa and -intel"
+        own = (
+            "cu12-server and cu13-server"
+            if _IK_IMAGE in start.image
+            else "server-cuda, -rocm, -vulkan, -musa and -intel"
+        )
+        backends = f"those for a GPU are {own}"
         notes = (*notes, f"the image {clipped(start.image)} runs on the CPU: {backends}")
     if adapters:
         notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
