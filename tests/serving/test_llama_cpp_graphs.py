@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import vramwise
 from vramwise.cli.main import main
 from vramwise.models import Model, describe
 from vramwise.models.type_facts import types_with
@@ -23,8 +24,9 @@ from vramwise.serving.llama_cpp.devices import layer_devices
 from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
 from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
 from vramwise.serving.llama_cpp.ggml.tensors import F32, OUTPUT, Graph, Tensor, leaf, like, matmul, shape, stored, view
-from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
+from vramwise.serving.llama_cpp.settings import METAL_WIDE_CACHE_BUILD, Plan, resolve_plan
 from vramwise.sources import resolve
+from vramwise.units import MIB
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "llama_cpp_reservations.jsonl"
 ROWS: list[dict[str, Any]] = [json.loads(line) for line in GOLDEN.read_text("utf-8").splitlines()]
@@ -63,6 +65,43 @@ def test_buffers_are_those_that_llama_cpp_reserves(name: str) -> None:
             if found != (*row["compute"], row["host"]):
                 wrong.append((row, found))
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "flash", "compute"),
+    [
+        ("Qwen/Qwen3-0.6B", 1, 40060960),
+        ("Qwen/Qwen3-0.6B", 0, 306190368),
+        ("Qwen/Qwen3-30B-A3B", 1, 89681440),
+        ("Qwen/Qwen3-30B-A3B", 0, 583014432),
+        ("google/gemma-2-2b", 1, 97151008),
+        ("google/gemma-2-2b", 0, 177743904),
+    ],
+)
+def test_metal_before_its_table_of_runs(name: str, flash: int, compute: int) -> None:
+    """As the rows, with the files of ggml-metal that llama-cpp-python 0.3.33 ships (August 2026)."""
+    row = {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "unified": 1, "devices": 1, "backend": "metal"}
+    model = described(name)
+    plan = replace(plan_of({**row, "model": name, "flash": flash}, model), build=METAL_WIDE_CACHE_BUILD - 1)
+    found = compute_buffers(model, plan, layer_devices(plan))
+    assert found is not None
+    assert found[0] == compute
+
+
+@pytest.mark.parametrize(
+    ("scenario", "printed"),
+    [
+        ({"model": "Qwen/Qwen2.5-0.5B-Instruct", "gpu": "Apple M4", "n_ctx": 512}, 300.25),
+        ({"model": "Qwen/Qwen3-8B", "gpu": "Apple M4", "n_ctx": 2048}, 312.75),
+        ({"model": "meta-llama/Llama-3.2-3B-Instruct", "gpu": "M1 Pro", "n_ctx": 4096, "n_ubatch": 128}, 64.12),
+    ],
+    ids=["qwen2.5", "qwen3", "llama3.2"],
+)
+def test_buffers_that_builds_of_2026_print_on_apple_silicon(scenario: dict[str, Any], printed: float) -> None:
+    serve = {key: value for key, value in scenario.items() if key not in ("model", "gpu")}
+    serve = {"engine": "llama.cpp", "engine_version": "b8600", "gguf_quant": "Q4_K_M", "n_parallel": 1, **serve}
+    result = vramwise.estimate({"model": scenario["model"], "task": "serve", "gpu": scenario["gpu"], "serve": serve})
+    assert abs(result.quantities["compute_buffer"].expected / MIB - printed) < 0.015
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "google/gemma-2-2b", "mistralai/Mixtral-8x7B-Instruct-v0.1"])

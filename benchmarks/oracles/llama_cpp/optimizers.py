@@ -1,9 +1,10 @@
-"""Cuts out of a llama.cpp tree what CUDA and Vulkan do to a graph before memory is dealt out.
+"""Cuts out of a llama.cpp tree what CUDA, Vulkan and Metal do to a graph before memory is dealt out.
 
-    python optimizers.py LLAMA_CPP > optimizers.inc
+    python optimizers.py LLAMA_CPP [TREE_OF_METAL] > optimizers.inc
 
 `reservations.cpp` includes what is printed (-DOPTIMIZERS='"optimizers.inc"') and plays the part of those backends: the
-functions are the tree's own, only the backends' contexts are stand-ins.
+functions are the tree's own, only the backends' contexts are stand-ins. Metal's files are included whole, so that the
+tree's ggml/src/ggml-metal belongs to the include path; they may be an older tree's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,41 @@ CUDA = (
     "struct ggml_cuda_moe_weighted_reduction_match", "static bool ggml_cuda_match_moe_weighted_reduction",
 )  # fmt: skip
 VULKAN = ("int ggml_vk_unary_mul_op_index", "static bool ggml_vk_can_fuse_unary_mul", "ggml_vk_graph_optimize")
+METAL = (
+    "static bool ggml_metal_op_flash_attn_ext_use_kv_f16", "static int ggml_metal_op_flash_attn_ext_n_kv_max_sparse",
+    "static bool ggml_metal_op_flash_attn_ext_v_is_view_of_k",
+    "static size_t ggml_metal_op_flash_attn_ext_kv_f16_k_size", "bool ggml_metal_op_flash_attn_ext_use_vec",
+    "size_t ggml_metal_op_flash_attn_ext_extra_pad",
+    "size_t ggml_metal_op_flash_attn_ext_extra_blk", "size_t ggml_metal_op_flash_attn_ext_extra_tmp",
+    "size_t ggml_metal_op_flash_attn_ext_extra_kv_f16", "size_t ggml_metal_op_flash_attn_ext_extra_idx",
+    "size_t ggml_metal_op_mul_mat_id_extra_tpe", "size_t ggml_metal_op_mul_mat_id_extra_ids",
+    "size_t ggml_metal_op_mul_mat_id_extra_amax",
+)  # fmt: skip
+METAL_START = """
+#include "ggml-metal-impl.h"
+#include "ggml-metal-common.cpp"
+#if __has_include("ggml-metal-fusion.cpp")
+#include "ggml-metal-fusion.cpp"
+#else
+#include "ggml-metal-device.h"
+#define ggml_metal_fusion_add_alloc_deps(...)
+#endif
+ggml_metal_buffer_id ggml_metal_buffer_get_id(ggml_metal_buffer_t, const ggml_tensor *) { return {}; }
+// Buffers without memory: all tensors of a cache would lie at one address, in each other's way.
+static void metal_graph_optimize(ggml_backend_t, ggml_cgraph * graph, ggml_backend_graph_optimize_params * params) {
+    std::map<ggml_tensor *, ggml_backend_buffer_t> held;
+    auto hide = [&](ggml_tensor * t) {
+        for (; t; t = t->view_src) { if (held.emplace(t, t->buffer).second) { t->buffer = nullptr; } }
+    };
+    for (int i = 0; i < graph->n_nodes; i++) {
+        hide(graph->nodes[i]);
+        for (ggml_tensor * source : graph->nodes[i]->src) { hide(source); }
+    }
+    ggml_metal_fusion_add_alloc_deps(params->user_data, params->add_alloc_dep, graph);
+    ggml_graph_optimize(graph);
+    for (auto & [t, buffer] : held) { t->buffer = buffer; }
+}
+"""
 CONTEXT = """
 struct stand_in_device { bool disable_graph_optimize = false; };
 struct ggml_backend_vk_context { stand_in_device * device; };
@@ -54,6 +90,15 @@ def vulkan_of(tree: Path) -> str:
     return "\n".join([CONTEXT, *patterns, *(definition(text, head) for head in VULKAN)])
 
 
+def metal_of(tree: Path) -> str:
+    source = tree / "ggml/src/ggml-metal"
+    text = re.sub(r"//.*", "", (source / "ggml-metal-ops.cpp").read_text("utf-8"))  # comments open braces
+    size = definition(
+        (source / "ggml-metal.cpp").read_text("utf-8"), "static size_t ggml_backend_metal_buffer_type_get_alloc_size"
+    )
+    return "\n".join([METAL_START, *(definition(text, head) for head in METAL), size])
+
+
 if __name__ == "__main__":
-    print("#include <algorithm>\n#include <initializer_list>\n#include <set>\n#include <vector>")
-    print(cuda_of(Path(sys.argv[1])), vulkan_of(Path(sys.argv[1])), sep="\n")
+    print("#include <algorithm>\n#include <initializer_list>\n#include <map>\n#include <set>\n#include <vector>")
+    print(cuda_of(Path(sys.argv[1])), vulkan_of(Path(sys.argv[1])), metal_of(Path(sys.argv[-1])), sep="\n")

@@ -1,6 +1,6 @@
 """Rows of tests/golden/llama_cpp_reservations.jsonl: what llama.cpp's own graphs and allocator reserve.
 
-    python record.py RESERVATIONS FOLDER [MODEL...] [--backend cuda|vulkan] > rows.jsonl
+    python record.py RESERVATIONS FOLDER [MODEL...] [--backend cuda|vulkan|metal] > rows.jsonl
 
 RESERVATIONS is the program of reservations.cpp, FOLDER has the files of headers.py; without names all of them are
 asked. Without a backend devices leave graphs as they are.
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--backend", choices=("cuda", "vulkan"))
+    parser.add_argument("--backend", choices=("cuda", "vulkan", "metal"))
     parser.add_argument("names", nargs="*")
     asked = parser.parse_intermixed_args()
     for path in sorted(asked.folder.glob("*.gguf")):

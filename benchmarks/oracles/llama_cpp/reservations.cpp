@@ -5,7 +5,7 @@
 // The devices stand for CUDA's: alignment 128 (ggml-cuda.cu ggml_backend_cuda_buffer_type_get_alignment), every operation
 // supported, products of 32 rows and more taken over from the host, asynchronous with events. Nothing is computed, nothing
 // allocated (no_alloc). With what optimizers.py cuts out of the tree (-DOPTIMIZERS='"optimizers.inc"') they also do to a
-// graph what a backend does: backend=cuda, backend=vulkan. Keys: backend, n_ctx, n_ubatch, n_batch, n_seqs, n_outputs, flash, unified, type_k, type_v, ngl, devices,
+// graph what a backend does: backend=cuda, backend=vulkan, backend=metal (which also adds to tensors what Metal does). Keys: backend, n_ctx, n_ubatch, n_batch, n_seqs, n_outputs, flash, unified, type_k, type_v, ngl, devices,
 // cpu_moe, kv_offload, swa_full.
 
 #include "ggml-backend-impl.h"
@@ -41,8 +41,11 @@ static void * reg_address(ggml_backend_reg_t, const char *) { return nullptr; }
 static ggml_backend_reg reg = {GGML_BACKEND_API_VERSION, {reg_name, reg_count, reg_device, reg_address}, nullptr};
 
 static const char * type_name(ggml_backend_buffer_type_t t) { return names[t - types]; }
-static size_t type_alignment(ggml_backend_buffer_type_t) { return 128; }
+static size_t type_alignment(ggml_backend_buffer_type_t) { return backend == "metal" ? 32 : 128; }
 static size_t type_size(ggml_backend_buffer_type_t, const ggml_tensor * t) {
+#ifdef OPTIMIZERS
+    if (backend == "metal") { return ggml_backend_metal_buffer_type_get_alloc_size(nullptr, t); }
+#endif
     size_t size = ggml_nbytes(t);
     if (t->op == GGML_OP_FLASH_ATTN_EXT) {  // CUDA copies quantized keys and values to 16 bit behind the result
         const ggml_tensor * k = t->src[1], * v = t->src[2];
@@ -86,6 +89,7 @@ static ggml_backend_t dev_init(ggml_backend_dev_t dev, const char *) {
 #ifdef OPTIMIZERS
     made->context = &no_context;
     if (backend == "cuda") { made->iface.graph_optimize = ggml_backend_cuda_graph_optimize; }
+    if (backend == "metal") { made->iface.graph_optimize = metal_graph_optimize; }
     if (backend == "vulkan") { made->iface.graph_optimize = ggml_vk_graph_optimize; }
 #endif
     return made;

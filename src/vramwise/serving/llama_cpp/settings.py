@@ -45,6 +45,9 @@ TURNED_CACHE_BUILD = 8640  # PR 21038 (April 2026): queries, keys and values are
 CACHE_COPIES_BUILD = 9455  # PR 23907 (June 2026): 16-bit copies of quantized caches are part of the compute buffer
 UNREAD_COPIES_BUILD = 10586  # by August 2026 (0c1e57098): inputs that nothing reads are copied too; b9665 does not
 VULKAN_ORDER_BUILD = 7150  # PR 17475 (end of November 2025): prompts' graphs are put in order too
+METAL_ORDER_BUILD = 8010  # PR 19555 (February 2026): Metal moves most operations; before (PR 15929) it moved fewer
+METAL_WIDE_CACHE_BUILD = 10_600  # PR 27390 (August 20, 2026): room for a cache in 16 bits beside flash attention
+METAL_TABLE_BUILD = 11_000  # PRs 28164, 28948 (September 2026): a table of runs, whose inputs are kept
 KEPT_FOR_KERNELS_BUILD = 10_800  # PRs 27301, 25952 (merged between September 2, b10760, and 8, b10864, 2026)
 FEW_OUTPUTS_BUILD = 9430  # PR 23861 (by June 2, 2026): llama-server keeps room for the logits of one token a slot
 

@@ -6,8 +6,7 @@ else the smallest hole that is large enough (of equal ones the last), else it li
 freed with its last reader, a view's root with the last reader of any view; outputs never. What a buffer needs is how
 far it ever reached.
 
-Not modelled: buffers of several chunks (devices with a limit for one allocation, as Vulkan's), memory that a backend
-adds to a tensor (CUDA's copies of quantized caches beside flash attention), Metal's order of nodes.
+Not modelled: buffers of several chunks (devices with a limit for one allocation, as Vulkan's).
 """
 
 from __future__ import annotations

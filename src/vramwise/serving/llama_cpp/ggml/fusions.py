@@ -1,4 +1,4 @@
-"""What stays in memory for operations that one kernel does: CUDA's, ROCm's and Metal's, told to the allocator.
+"""What stays in memory for operations that one kernel does: CUDA's and ROCm's, told to the allocator.
 
 A kernel that does several nodes reads what the first of them read when it writes the result of the last, so that the
 sources must not be let go, nor written over in place, before. Since September 2026 a backend says so to the scheduler

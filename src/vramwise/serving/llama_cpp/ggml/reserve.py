@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 
 from vramwise.errors import UndescribedOperationError
@@ -15,13 +15,16 @@ from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
 from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
 from vramwise.serving.llama_cpp.ggml.fusions import cuda_order
-from vramwise.serving.llama_cpp.ggml.scheduler import Prepare, buffer_bytes
+from vramwise.serving.llama_cpp.ggml.scheduler import DEVICE_ALIGNMENT, METAL_ALIGNMENT, Prepare, buffer_bytes
 from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
 from vramwise.serving.llama_cpp.placement import told_device, told_rules
 from vramwise.serving.llama_cpp.settings import (
     DEFAULT_QUANT,
     HALF_MASK_BUILD,
     KEPT_FOR_KERNELS_BUILD,
+    METAL_ORDER_BUILD,
+    METAL_TABLE_BUILD,
+    METAL_WIDE_CACHE_BUILD,
     TURNED_CACHE_BUILD,
     TWO_INPUT_COPIES_BUILD,
     UNREAD_COPIES_BUILD,
@@ -54,7 +57,7 @@ def compute_buffers(
         return None
     return buffer_bytes(
         build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD,
-        prepare=_prepared_by(plan),
+        prepare=_prepared_by(plan), alignment=METAL_ALIGNMENT if plan.backend == "metal" else DEVICE_ALIGNMENT,
     )  # fmt: skip
 
 
@@ -64,6 +67,11 @@ def _prepared_by(plan: Plan) -> Prepare | None:
         from vramwise.serving.llama_cpp.ggml.vulkan import vulkan_order
 
         return vulkan_order
+    if plan.backend == "metal" and plan.build >= METAL_ORDER_BUILD:
+        from vramwise.serving.llama_cpp.ggml.metal import MetalRules, metal_order
+
+        table, wide = plan.build >= METAL_TABLE_BUILD, plan.build >= METAL_WIDE_CACHE_BUILD
+        return partial(metal_order, rules=MetalRules(table, wide, _is_quantized(plan.type_k)))
     return cuda_order if plan.backend == "cuda" and plan.build >= KEPT_FOR_KERNELS_BUILD else None
 
 

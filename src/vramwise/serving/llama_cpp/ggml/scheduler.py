@@ -17,7 +17,7 @@ from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
 from vramwise.serving.llama_cpp.ggml.tensors import HOST, INPUT, OUTPUT, VIEWS, Graph, Tensor, reading
 
 LEAST_OFFLOADED_ROWS = 32
-DEVICE_ALIGNMENT, HOST_ALIGNMENT = 128, 32
+DEVICE_ALIGNMENT, METAL_ALIGNMENT, HOST_ALIGNMENT = 128, 32, 32
 _BY_FRESHEST = ("MUL_MAT_ID", "ROPE", "ROPE_BACK")
 
 Prepare = Callable[[Sequence[Tensor]], Sequence[Tensor]]
@@ -33,7 +33,7 @@ class _Split:
 
 def buffer_bytes(
     graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True,
-    prepare: Prepare | None = None,
+    prepare: Prepare | None = None, alignment: int = DEVICE_ALIGNMENT,
 ) -> tuple[int, ...]:  # fmt: skip
     """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
 
@@ -60,7 +60,7 @@ def buffer_bytes(
         run = split.nodes if prepare is None or split.backend == host else prepare(split.nodes)
         nodes += run
         backends += [node.backend if node.backend is not None else split.backend for node in run]
-    spaces = [*(Space(DEVICE_ALIGNMENT) for _ in range(devices)), Space(HOST_ALIGNMENT)]
+    spaces = [*(Space(alignment) for _ in range(devices)), Space(HOST_ALIGNMENT)]
     return reserved(nodes, [*leaves, *graph.leaves], backends, spaces)
 
 
