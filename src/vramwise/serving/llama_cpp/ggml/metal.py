@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from vramwise.records import record
 from vramwise.serving.llama_cpp.ggml.fusions import keeping
 from vramwise.serving.llama_cpp.ggml.tensors import F16, F32, I32, OUTPUT, VIEWS, Tensor
-from vramwise.records import record
 from vramwise.units import round_up
 
 LOOKED_THROUGH, MOST_FUSED = 64, 16
