@@ -286,8 +286,7 @@ def test_adapters_beside_experts_take_dropout_but_dora_is_not_described() -> Non
     ],
 )
 def test_what_published_runs_printed_that_trains(model: str, version: str, trained: int) -> None:
-    """Two of unslothai/notebooks, and
-    DrishtiShrrrma/mixtral-8x7b-vs-mistral-vs-llama2-english-to-hinglish-translation."""
+    """Two of unslothai/notebooks, and the translation into Hinglish of training-predicted.jsonl."""
     of_mixtral = {"lora_rank": 64, "lora_targets": ["q_proj", "k_proj", "v_proj", "o_proj", "w1", "w2", "w3"]}
     adapters = of_mixtral if "Mixtral" in model else {"lora_rank": 8, "lora_targets": "all-linear"}
     train = {"framework": version.split()[0], "framework_version": version, "method": "lora", **adapters}
