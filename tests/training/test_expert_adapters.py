@@ -256,7 +256,8 @@ def test_before_transformers_5_every_expert_has_adapters_beside_its_layers(
     of_queries = saved_on_the_cpu(config, ["q_proj"], dropout)[1]
     found = saved_on_the_cpu(config, ["q_proj", *names], dropout)
     assert (found[0], found[1] - of_queries) == (trained, kept)
-    assert saved_on_the_cpu(config, "all-linear", dropout)[0] > trained
+    everything = 96_864 if config is MIXTRAL else 47_712
+    assert saved_on_the_cpu(config, "all-linear", dropout)[0] == everything
 
 
 def test_layers_of_experts_are_named_by_paths_and_expressions_too() -> None:
@@ -273,7 +274,7 @@ def test_layers_of_experts_are_named_by_paths_and_expressions_too() -> None:
 
 def test_adapters_beside_experts_take_dropout_but_dora_is_not_described() -> None:
     estimated(**AS_MODULES, lora_targets="all-linear", lora_dropout=0.1)
-    with pytest.raises(ScenarioError, match=r"train.dora: DoRA on experts is not described"):
+    with pytest.raises(ScenarioError, match=r"train.dora: DoRA on experts and routers is not described"):
         estimated(**AS_MODULES, lora_targets="all-linear", dora=True)
 
 

@@ -179,7 +179,7 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
     if train.method in ("lora", "qlora") and "lora_targets" in given:
         renamed = (*former_names(model, train), "gate") if former_names(model, train) else ()
         if has_expert_modules(train, model):
-            renamed = layers_of_experts(model)
+            renamed = (*layers_of_experts(model), "gate")
         nameless = tuple(name for name in without_adapter(model, train.lora_targets) if name not in renamed)
         if nameless:
             why = of_experts(model, nameless) or "no linear layer of the model is called so"

@@ -25,7 +25,7 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.operations.simple import Hold
 from vramwise.models.type_facts import has_fact
 from vramwise.records import record
-from vramwise.training.recipe.expert_modules import has_expert_modules, tensors_of_layers
+from vramwise.training.recipe.expert_modules import has_expert_modules, routers, tensors_of_layers
 from vramwise.training.resolved import ResolvedTrain
 
 EXPERTS, ROUTER = "experts", "gate.weight"
@@ -51,9 +51,15 @@ def peft_targets(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
 def _with_expert_modules(model: Model, train: ResolvedTrain) -> str | tuple[str, ...]:
     given = train.lora_targets
     named = (given,) if isinstance(given, str) else given
-    found = tensors_of_layers(model, lambda path: ALL_LINEAR in named or _named(path, named))
+
+    def means(path: str) -> bool:
+        return ALL_LINEAR in named or _named(path, named)
+
+    found = tensors_of_layers(model, means)
+    if framework_of(train).peft is not None:
+        found += routers(model, means)
     if found and train.dora:
-        raise ScenarioError("train.dora", "DoRA on experts is not described: name other lora_targets")
+        raise ScenarioError("train.dora", "DoRA on experts and routers is not described: name other lora_targets")
     return (*named, *found) if found else given
 
 

@@ -1,8 +1,8 @@
 """Experts that are lists of linear layers, as in most of transformers' classes before 5.0, and adapters beside them.
 
 There peft wraps `experts.0.gate_proj` and its like as any linear layer: `all-linear` and bare names mean every expert's
-(peft 0.18 tuners/tuners_utils.py `check_target_module_exists`, transformers 4.57 models/qwen3_moe, models/mixtral). The
-adapter of a router that is a linear layer there is left out: some thousand values, and its input in fp32.
+(peft 0.18 tuners/tuners_utils.py `check_target_module_exists`, transformers 4.57 models/qwen3_moe, models/mixtral). A
+router that is a linear layer there has one too; of what autograd keeps for it the input in fp32 is left out.
 """
 
 from __future__ import annotations
@@ -50,6 +50,15 @@ def tensors_of_layers(model: Model, means: Names) -> tuple[str, ...]:
     ends = {p.name.removeprefix(p.module.rpartition(".")[0] + ".") for p in found}
     everywhere = [p for tensors in pairs for p, _ in tensors if any(p.name.endswith(f".{end}") for end in ends)]
     return tuple(sorted(ends)) if len(everywhere) == len(found) else tuple(p.name for p in found)
+
+
+def routers(model: Model, means: Names) -> tuple[str, ...]:
+    """Ends of the paths of routers that were linear layers and are targets, by the name that they had there."""
+    if not has_fact("transformers", "routers_were_linear", model.config.model_type):
+        return ()
+    found = (p for p in model.parameters if p.part == "router" and len(p.shape) == 2)
+    own = {p.module for p in found if means(p.module) or means(p.module.rpartition(".")[0] + ".gate")}
+    return tuple(sorted({f"{module.rpartition('.')[2]}.weight" for module in own}))
 
 
 def _tensors(model: Model) -> Iterator[tuple[tuple[Parameter, tuple[str, ...]], ...]]:
