@@ -405,3 +405,13 @@ def test_frozen_weights_beside_autocast_are_loaded_in_16_bits(
     found = settings(framework, method=method, precision=precision)
     assert (found["param_dtype"], found["lora_dtype"]) == (precision.split("-")[0] if narrow else "fp32", "fp32")
     assert settings(framework, method=method, precision=precision, param_dtype="fp32")["param_dtype"] == "fp32"
+
+
+def test_unsloth_in_llamafactory_has_its_own_loss_and_checkpoints_in_host_memory() -> None:
+    """LLaMA-Factory 0.8.3 and 0.9.4 model/model_utils/unsloth.py: FastLanguageModel."""
+    old = settings("llamafactory", "llamafactory of May 2024", kernels=["unsloth"])
+    new = settings("llamafactory", "llamafactory of October 2025", kernels=["unsloth"])
+    assert (old["loss"], old["offload_activations"]) == ("fused", "cpu")
+    assert (new["loss"], new["offload_activations"]) == ("fused-linear", "cpu")
+    assert settings("llamafactory", kernels=["liger"])["offload_activations"] == "none"
+    assert settings("llamafactory", kernels=["unsloth"], checkpointing="none")["offload_activations"] == "none"

@@ -11,6 +11,7 @@ The first of a record's defaults that holds decides a key. `when` is a list of c
     copies>1           the job has more GPUs than one copy is cut over
     checkpoint=A|B     dtype of the checkpoint
     type=A|B           model type
+    kernels=A|B        one of the kernel libraries that are asked for
     parameters>=7e10   of the model; vocabulary<128000
     modules=A|B        all of them are names of the model's modules
     open:KEY           the scenario does not state the key

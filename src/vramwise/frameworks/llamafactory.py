@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import (
     ADAPTERS_CAST_TO_BF16,
@@ -25,6 +27,7 @@ from vramwise.frameworks.framework import (
     always,
 )
 from vramwise.frameworks.transformers import has_outer_units, waits_for_the_last
+from vramwise.frameworks.unsloth import DEFAULTS as UNSLOTHS
 
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
@@ -40,6 +43,10 @@ DEFAULTS = (
     ZEROED_BEFORE_TORCH_2,
     Default("", "checkpointing", "full",
             "LLaMA-Factory 0.9.5 hparams/model_args.py: disable_gradient_checkpointing False"),
+    Default("kernels=unsloth checkpointing=full", "offload_activations", "cpu",
+            "LLaMA-Factory 0.8.3, 0.9.4 model/model_utils/unsloth.py: use_gradient_checkpointing unsloth"),
+    # use_unsloth: FastLanguageModel's own forward, whose loss depends on Unsloth's version
+    *(replace(row, when=f"kernels=unsloth {row.when}") for row in UNSLOTHS if row.key == "loss"),
 )  # fmt: skip
 
 _RUNS = ("train", "sft", "dpo", "rm", "chat", "api", "webchat", "export")  # launcher.py; v1: sft, dpo, rm

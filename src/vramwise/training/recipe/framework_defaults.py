@@ -97,6 +97,8 @@ def _holds(condition: str, question: Question) -> bool:
     wanted = values.split("|")
     if key == "checkpoint":
         return question.checkpoint in wanted
+    if key == "kernels":
+        return not set(wanted).isdisjoint(train.kernels)
     if key == "type":
         return question.model.config.model_type in wanted
     if key == "modules":
