@@ -34,7 +34,7 @@ COUNTS = {
     "training-fitcheck.jsonl": (35, 105),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
-    "training-predicted.jsonl": (189, 255),
+    "training-predicted.jsonl": (201, 279),
     "training-threads.jsonl": (86, 89),
     "training-unseen.jsonl": (73, 128),
     "training.jsonl": (435, 490),
