@@ -393,6 +393,7 @@ def test_axolotls_kernels_for_adapters_and_fsdp(sharding: dict[str, Any], runs: 
         ("unsloth", "lora", True),
         ("llamafactory", "lora", True),
         ("axolotl", "lora", True),
+        ("ms-swift", "lora", True),
         ("transformers", "lora", False),
         ("unsloth", "full", False),
         ("axolotl", "full", False),
