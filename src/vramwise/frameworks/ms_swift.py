@@ -55,8 +55,8 @@ RECORD = Framework(
     classes="as they are",
     attention=attention_of_classes,
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
-    # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 4.6 arguments/base_args/model_args.py, where bf16 is on
-    # if the checkpoint's torch_dtype is bf16.
+    # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 4.6 arguments/base_args/model_args.py, where bf16 is
+    # on if the checkpoint's torch_dtype is bf16.
     casts=Casts(autocast="16-bit", loads_narrow=True),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
