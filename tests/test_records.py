@@ -117,3 +117,23 @@ def test_records_are_matched_copied_and_pickled():
             assert (name, size) == ("h100", 94)
     card = Card("h100", words={"a": 1})
     assert copy.deepcopy(card) == card == pickle.loads(pickle.dumps(card))
+
+
+@record(kw_only=True, slots=False)
+class Settings:
+    size: int = 1
+    names: list[str] = field(default_factory=list)
+    model: str
+
+
+def test_fields_that_all_come_by_their_names_are_checked_as_a_dataclass_checks_them():
+    made = Settings(model="a", size=2)
+    assert vars(made) == {"size": 2, "names": [], "model": "a"}
+    assert list(vars(made)) == ["size", "names", "model"]
+    assert Settings(model="a").names is not Settings(model="a").names
+    assert replace(made, size=3) == Settings(model="a", size=3) == dataclasses.replace(made, size=3)
+    for wrong in ({}, {"model": "a", "sise": 2}):
+        with pytest.raises(TypeError, match=r"Settings (needs model|has no sise)"):
+            Settings(**wrong)
+    with pytest.raises(TypeError):
+        Settings("a")

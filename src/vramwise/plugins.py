@@ -15,7 +15,6 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.errors import VramwiseError, clipped
@@ -23,6 +22,7 @@ from vramwise.records import record
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
 GROUP = "vramwise.plugins"
 

@@ -115,7 +115,8 @@ def _made(cls: Any, kw_only: bool, eq: bool, repr: bool, slots: bool, frozen: bo
     made = _with_slots(cls, own, inherited, added) if slots else _with_dict(cls, own, added)
 
     def __init__(self: Any, /, *args: Any, **given: Any) -> None:
-        made.__init__ = _written_init(made)
+        by_name = not slots and not made.__match_args__ and not hasattr(made, "__post_init__")
+        made.__init__ = _init_by_name(made) if by_name else _written_init(made)
         made.__init__(self, *args, **given)
 
     made.__init__ = __init__
@@ -149,6 +150,38 @@ def _own(body: Any, kw_only: bool) -> Iterator[tuple[str, _Attribute]]:
             default = body.get(name, MISSING)
             stated = default.kw_only if isinstance(default, Field) else MISSING
             yield name, _Attribute(kind, default, kw_only if stated is MISSING else bool(stated))
+
+
+def _init_by_name(cls: Any) -> Callable[..., None]:
+    """The same for fields that all come by their names into a `__dict__`: nothing to compile, which takes tables of a
+    hundred settings longer than all else that they take."""
+    template: dict[str, Any] = {}
+    factories: dict[str, Callable[[], Any]] = {}
+    for name, (_, default, _) in cls.__attributes__.items():
+        if isinstance(default, Field):
+            if not default.init:
+                continue
+            if default.default_factory is not MISSING:
+                factories[name] = default.default_factory
+            default = default.default
+        template[name] = default
+    required = [name for name, default in template.items() if default is MISSING and name not in factories]
+
+    def __init__(self: Any, /, **given: Any) -> None:
+        values = self.__dict__
+        values.update(template)
+        values.update(given)
+        if len(values) != len(template):
+            raise TypeError(f"{cls.__qualname__} has no {', '.join(sorted(given.keys() - template.keys()))}")
+        for name, new in factories.items():
+            if values[name] is MISSING:
+                values[name] = new()
+        for name in required:
+            if values[name] is MISSING:
+                raise TypeError(f"{cls.__qualname__} needs {name}")
+
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    return __init__
 
 
 def _written_init(cls: Any) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
 from vramwise.cli.language import choose, said
-from vramwise.cli.parsing import CommandParser
+from vramwise.cli.parsing import HELP_FLAGS, CommandParser
 from vramwise.cli.site_flags import site_of
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable, without_passwords
 from vramwise.files import shown_path
@@ -115,10 +115,11 @@ def command_module(name: str) -> CommandModule:
     return cast(CommandModule, import_module(f"vramwise.cli.{name.replace('-', '_')}"))
 
 
-def command_parser(name: str) -> CommandParser:
-    """The parser of a command with all its arguments."""
+def command_parser(name: str, *, helped: bool = True) -> CommandParser:
+    """The parser of a command with all its arguments; `helped`: with the help of each."""
     module = command_module(name)
     parser = CommandParser(prog=f"vramwise {name}", description=module.HELP)
+    parser.helped = helped
     module.add_arguments(parser)
     return parser
 
@@ -139,7 +140,7 @@ def _dispatch(arguments: list[str]) -> int:
     if first not in COMMANDS:
         raise UsageError(_unknown_command(first))
     try:
-        args = command_parser(first).parse(rest)
+        args = command_parser(first, helped=any(word in HELP_FLAGS for word in rest)).parse(rest)
     except SystemExit as leaving:  # argparse's --help, which is printed by then
         return leaving.code if isinstance(leaving.code, int) else 0
     if getattr(args, "offline", False):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
+HELP_FLAGS = ("-h", "--help")
+
+
 class _Formatter(argparse.HelpFormatter):
     """Finds the terminal's width itself: argparse asks shutil, whose import takes longer than all of its own work."""
 
@@ -44,11 +47,13 @@ class CommandParser(argparse.ArgumentParser):
     `takes_command`: the words after `--`, where there are several, or a quoted text that starts a program, are another
     program's command line and become `engine_command`. `takes_files`: words that stand apart between flags are further
     `files`.
+    `helped`: whether somebody reads the help of its flags; without, those of a scenario have none.
     `brief`: the flags by heading, and examples, that `--help` shows; `--help all` has every flag.
     """
 
     takes_command = False
     takes_files = False
+    helped = True
     brief: tuple[Mapping[str, Sequence[str]], Sequence[str]] | None = None
 
     def __init__(self, *, prog: str, description: str) -> None:
@@ -95,7 +100,7 @@ class CommandParser(argparse.ArgumentParser):
     def _help_in_brief(self, arguments: Sequence[str]) -> None:
         """Leave after the brief help, or after all of it, where that is asked for."""
         ours = list(arguments[: list(arguments).index("--")] if "--" in arguments else arguments)
-        asked = next((place for place, word in enumerate(ours) if word in ("-h", "--help")), None)
+        asked = next((place for place, word in enumerate(ours) if word in HELP_FLAGS), None)
         if asked is not None and is_translated():
             self._translate_help()
         if self.brief is None or asked is None:

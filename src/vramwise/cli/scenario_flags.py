@@ -12,15 +12,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TypeVar
 
+from vramwise.cli.parsing import CommandParser
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.cards import card_here
 from vramwise.scenario.containers import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.definition import KINDS, TABLES, table_of
-from vramwise.scenario.help import described, group_of
+from vramwise.scenario.help import described, table_beside
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.nested import called, flat
+from vramwise.scenario.nested import called, flat, nested_tables
 from vramwise.scenario.values import Kind, Switch, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind[object]] = {
@@ -62,10 +63,13 @@ def add_scenario_arguments(parser: argparse.ArgumentParser, *, calibrates: bool 
     for key, kind in KINDS[Scenario].items():
         if key != "model":
             _add_flag(top, key, kind, kind.help)
-    for title, keys in _groups().items():
-        group = parser.add_argument_group(title)
-        for key, help in keys.items():
+    helped = not isinstance(parser, CommandParser) or parser.helped
+    for (task, table), keys in _groups().items():
+        title = nested_tables(TABLES[task])[table].title if table and helped else ""
+        group = parser.add_argument_group(f"--task {task}: {title}" if title else f"--task {task}" if task else SHARED)
+        for key in keys:
             homes = _homes()[key]
+            help = _help_of(key, homes, title) if helped else ""
             _add_flag(group, key, KINDS[TABLES[homes[0]]][key], help)
     add_site_arguments(parser, calibrates=calibrates)
     described = parser.add_argument_group("a model described by its hyperparameters, instead of MODEL")
@@ -309,25 +313,25 @@ def _homes() -> dict[str, list[str]]:
     return homes
 
 
-def _groups() -> dict[str, dict[str, str]]:
-    """The help of every flag by the title of its group: a task's, those of one owner in it, those of several tasks."""
-    groups: dict[str, dict[str, str]] = {}
-    shared: dict[str, str] = {}
+SHARED = "several tasks"
+
+
+def _groups() -> dict[tuple[str, str], list[str]]:
+    """Every flag's key by its group: a task's, those of one owner in it by its table, those of several tasks ("")."""
+    groups: dict[tuple[str, str], list[str]] = {}
     for name, cls in TABLES.items():
-        own = {key for key, homes in _homes().items() if homes == [name]}
-        titles = dict.fromkeys(["", *(group_of(cls, key) for key in KINDS[cls])])
-        for title in titles:
-            keys = [key for key in KINDS[cls] if key in own and group_of(cls, key) == title]
-            if keys:
-                full = f"--task {name}: {title}" if title else f"--task {name}"
-                groups[full] = {key: described(cls, key, group=title) for key in keys}
-    for key, homes in _homes().items():
-        if len(homes) > 1:
-            shared[key] = _shared_help(key, homes)
-    return {**groups, "several tasks": shared}
+        beside = {key: table_beside(cls, key) for key in KINDS[cls]}
+        of_task = {table: list[str]() for table in ("", *beside.values())}
+        for key, table in beside.items():
+            if _homes()[key] == [name]:
+                of_task[table].append(key)
+        groups |= {(name, table): keys for table, keys in of_task.items() if keys}
+    return {**groups, ("", ""): [key for key, homes in _homes().items() if len(homes) > 1]}
 
 
-def _shared_help(key: str, homes: list[str]) -> str:
+def _help_of(key: str, homes: list[str], title: str) -> str:
+    if len(homes) == 1:
+        return described(TABLES[homes[0]], key, group=title)
     texts = {described(TABLES[name], key): name for name in homes}
     return "; ".join(texts) if len(texts) == 1 else "; ".join(f"{name}: {text}" for text, name in texts.items())
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from vramwise.errors import ScenarioError, SourceError, clipped
 from vramwise.files import read_at_most, shown_path
 from vramwise.scenario.definition import Scenario
 from vramwise.scenario.messages import shown
 from vramwise.units import MIB, format_bytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LONGEST_LINE_BYTES = 16 * MIB
 """A longer line is passed over without being held in memory."""
@@ -75,9 +78,8 @@ def read_table_file(path: str | Path, *, any_name: bool = False) -> dict[str, An
 
     Raises SourceError, or ScenarioError for no table.
     """
-    path = Path(path)
     where = shown_path(str(path))
-    parse = _PARSERS.get(path.suffix.lower(), _parse_either if any_name else None)
+    parse = _PARSERS.get(os.path.splitext(path)[1].lower(), _parse_either if any_name else None)
     if parse is None:
         raise SourceError(f"{where}: expected a file that ends in {', '.join(_PARSERS)}")
     table = _parsed(read_text_file(path), parse, where)

@@ -20,5 +20,12 @@ def described(cls: type[Settings], key: str, *, group: str = "") -> str:
 
 def group_of(cls: type[Settings], key: str) -> str:
     """The title of the nested table that a key belongs to, where that is one alone; else empty."""
+    table = table_beside(cls, key)
+    return nested_tables(cls)[table].title if table else ""
+
+
+def table_beside(cls: type[Settings], key: str) -> str:
+    """The name of the nested table that a key belongs to, where that is one alone; else empty. Its title may stand in
+    an engine's record, the name does not."""
     places = set(ownership_of(cls)[key].places) - {OLLAMA.table}
-    return nested_tables(cls)[places.pop()].title if len(places) == 1 else ""
+    return places.pop() if len(places) == 1 else ""

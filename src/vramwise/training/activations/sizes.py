@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from vramwise.frameworks import framework_of
@@ -16,6 +16,7 @@ from vramwise.models.liveness import walk_backward
 from vramwise.models.model import Model
 from vramwise.models.moments import Moment, Peak, largest, undominated
 from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structure_of
+from vramwise.records import record, replace
 from vramwise.training.activations.block_ends import (
     given_up,
     is_head,
@@ -40,7 +41,7 @@ Sizes = Groups | Dim
 """Tensors one by one, or a sum that is as large as it says."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class KeptTensor:
     """One tensor that a block keeps, for explaining: who made it, who saved it."""
 
@@ -54,7 +55,7 @@ Bytes = TypeVar("Bytes")
 Most = TypeVar("Most")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class Run(Generic[Bytes, Most]):
     """A block of a micro-batch: as a shape in polynomials (`RunShape`), or `at` given sizes in bytes (`RunBytes`).
 
@@ -135,7 +136,7 @@ RunShape = Run[Sizes, tuple[Moment, ...]]
 RunBytes = Run[int, Peak]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(eq=False)
 class StepShape:
     """All blocks of a micro-batch in order; equal layers share one shape.
 

@@ -34,7 +34,7 @@ distributed/fsdp/_flat_param.py `_use_unsharded_views`: the gradient of a split)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Final
 
@@ -93,7 +93,7 @@ def is_outside(block: Block, train: TrainSettings) -> bool:
 ROOT, EMBEDDING, HEAD = "root", "embedding", "head"
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Unit:
     """One unit. `whole`: bytes of each gathered weight; `shards`: of each weight's own part as the rank keeps it;
     `loaded`: of each whole weight before the units are made; `unpacked`: the same before bitsandbytes packed it;

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
@@ -12,6 +12,9 @@ from vramwise.models.parallel_cut import WHOLE, ParallelCut
 from vramwise.records import record
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 
 @record
@@ -31,7 +34,7 @@ class Placement:
     stage: int = 0
     first_layer: int = 0
     last_layer: int = 1_000_000
-    micro_batches_in_flight: Fraction = Fraction(1)
+    micro_batches_in_flight: int | Fraction = 1
     data_parallel: int = 1
 
     @property
@@ -128,7 +131,7 @@ def stage_ends(train: ResolvedTrain, layers: int) -> list[int]:
     return [stage * layers // stages for stage in range(stages + 1)]
 
 
-def in_flight(train: ResolvedTrain, stage: int) -> Fraction:
+def in_flight(train: ResolvedTrain, stage: int) -> int | Fraction:
     """Micro-batches whose activations a stage holds at once.
 
     1F1B: min(stages - stage, micro-batches) (PipeDream-Flush, arXiv 2104.04473); GPipe: all of them. Interleaved, with
@@ -137,14 +140,16 @@ def in_flight(train: ResolvedTrain, stage: int) -> Fraction:
     """
     pp = train.pipeline_parallel_size
     if pp == 1:
-        return Fraction(1)
+        return 1
     micro_batches = train.num_microbatches or train.gradient_accumulation_steps
     if micro_batches == 1:
         micro_batches = pp
     if train.pipeline_schedule == "gpipe":
-        return Fraction(micro_batches)
+        return micro_batches
     virtual = train.virtual_pipeline_parallel_size
     if train.pipeline_schedule == "interleaved-1f1b" and virtual is not None and virtual > 1:
         chunks = 2 * (pp - stage - 1) + (virtual - 1) * pp + 1
+        from fractions import Fraction  # 5 ms, which plain schedules do not take
+
         return Fraction(min(chunks, micro_batches * virtual), virtual)
-    return Fraction(min(pp - stage, micro_batches))
+    return min(pp - stage, micro_batches)

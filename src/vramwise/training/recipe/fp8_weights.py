@@ -20,8 +20,6 @@ histories and tensors' scales (some KiB), layers at both ends that stay in 16 bi
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import followed, torch_version
@@ -30,7 +28,7 @@ from vramwise.scenario import TrainSettings
 from vramwise.training.resolved import ResolvedTrain
 
 _PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
-_SCALE_BYTES = {"mxfp8": Fraction(1, 32), "blockwise": Fraction(4, 128 * 128)}
+_SCALE_BYTES = {"mxfp8": (1, 32), "blockwise": (4, 128 * 128)}
 BOTH_DIRECTIONS = frozenset({"blockwise", "mxfp8"})
 
 
@@ -127,7 +125,8 @@ def copy_bytes(parameter: Parameter, numel: int, train: ResolvedTrain) -> int:
 def all_copies_bytes(numel: int, train: ResolvedTrain) -> int:
     """Bytes of the 8-bit values that products need of `numel` values of a weight, with their scales."""
     directions = 2 if train.fp8_transposes else 1
-    return directions * (numel + int(numel * _SCALE_BYTES.get(train.fp8_recipe or "", Fraction(0))))
+    scales, values = _SCALE_BYTES.get(train.fp8_recipe or "", (0, 1))
+    return directions * (numel + numel * scales // values)
 
 
 def default_recipe(compute_capability: str | None) -> str:

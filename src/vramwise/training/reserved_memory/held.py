@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from vramwise.models.allocator import Block, CachingAllocator
+from vramwise.records import record
 
 
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Held:
     """An allocated block and how many refer to it."""
 

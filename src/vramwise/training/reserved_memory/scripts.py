@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from vramwise.models.autograd.size import Dim
@@ -12,6 +12,7 @@ from vramwise.models.forward_walk import walk_forward
 from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
+from vramwise.records import record
 from vramwise.training.activations.block_ends import Streams, given_up, named_by_frames, streams_of
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
 from vramwise.training.activations.fp8 import adds_into_main_gradients
@@ -26,7 +27,7 @@ Line = tuple[int, int]
 """The place of a tensor in its block's table, with the place of its size among all sizes, or `RELEASED`."""
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Script:
     """What one block does, in order; equal blocks share it.
 
@@ -64,7 +65,7 @@ class Script:
         return self.places.setdefault(what, len(self.places))
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Writer:
     """Writes the scripts of one micro-batch; `sizes` are those of all blocks."""
 
@@ -142,7 +143,7 @@ def _of_the_batch(run: BlockRun) -> frozenset[Storage]:
     return frozenset(tensor.storage for tensor in tensors if tensor.storage.kind == "input")
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Scripts:
     """All blocks of a micro-batch in order, and the sizes that they speak of."""
 

@@ -19,13 +19,13 @@ may keep the inputs of 4-bit products; `replay.is_replayed` says for which setti
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from vramwise.frameworks import framework_of
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import Dim, axis, evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
+from vramwise.records import record
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
@@ -50,7 +50,7 @@ from vramwise.training.zero3.coordinator import NO_LAG, Lag
 STEPS = 2
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Replayed:
     """Largest allocated bytes, and the most reserved in the last step, workspaces of the libraries included.
 

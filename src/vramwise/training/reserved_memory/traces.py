@@ -9,10 +9,11 @@ sizes at one micro-batch and length and goes through it. Where an order hangs on
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from vramwise.models.allocator import Block
 from vramwise.models.autograd.size import Axes, Dim, Size, evaluate
+from vramwise.records import record
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
@@ -27,7 +28,7 @@ def has_one_order(train: ResolvedTrain) -> bool:
     return not train.zero_stage and not train.expandable_segments and not frozen_units_keep_inputs(train)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Part:
     """A piece of a trace: what is done, in order, and to which slot.
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from vramwise.records import record
@@ -88,7 +88,7 @@ class Gathered:
     persistent: int
 
 
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class _Output:
     """The output of one all-gather, how many of its weights have not been asked for, and whether it is them itself."""
 
@@ -122,7 +122,7 @@ def gathered(
     return Gathered(passes[0], passes[1], after_forward, keeper.held, keeper.persistent_bytes)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Order:
     """The recorded order: the weights by step, and how many values the modules before each step have."""
 
@@ -144,7 +144,7 @@ def _order_of(calls: Iterable[Call]) -> _Order:
     return _Order(queue, uses, [0, *accumulate(sizes)], len(entered))
 
 
-@dataclass(slots=True)
+@record(eq=False, frozen=False)
 class _Keeper:
     calls: Sequence[Call]
     limits: Limits
@@ -154,18 +154,18 @@ class _Keeper:
     is_forward: bool = True
     order: _Order = field(init=False)
     queue: deque[tuple[Weight, int]] = field(init=False)
-    held: int = field(init=False, default=0)
-    persistent_bytes: int = field(init=False, default=0)
-    step: int = field(init=False, default=0)
-    live: int = field(init=False, default=0)
-    there: dict[str, int] = field(init=False, default_factory=dict)
-    in_flight: dict[str, _Output] = field(init=False, default_factory=dict)
-    fetched_for: dict[str, int] = field(init=False, default_factory=dict)
-    users: dict[str, set[str]] = field(init=False, default_factory=dict)
-    persistent: set[str] = field(init=False, default_factory=set)
-    entered_backward: dict[str, Module] = field(init=False, default_factory=dict)
-    recomputed: dict[str, dict[str, Weight]] = field(init=False, default_factory=dict)
-    seen_by_autograd: dict[str, int] = field(init=False, default_factory=dict)
+    held: int = 0
+    persistent_bytes: int = 0
+    step: int = 0
+    live: int = 0
+    there: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, _Output] = field(default_factory=dict)
+    fetched_for: dict[str, int] = field(default_factory=dict)
+    users: dict[str, set[str]] = field(default_factory=dict)
+    persistent: set[str] = field(default_factory=set)
+    entered_backward: dict[str, Module] = field(default_factory=dict)
+    recomputed: dict[str, dict[str, Weight]] = field(default_factory=dict)
+    seen_by_autograd: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.order = _order_of(self.calls)

@@ -12,7 +12,7 @@ whole layer again before its backward pass.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from vramwise.models.blocks import Operation, Parameter
@@ -42,7 +42,7 @@ class Weight:
     linear: bool = False
 
 
-@dataclass(slots=True, eq=False)
+@record(eq=False, frozen=False)
 class Module:
     """A module that is called: `block` is its layer's number, HEAD, OUTSIDE or BELOW; `ends`: backward leaves it."""
 
