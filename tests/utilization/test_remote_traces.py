@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_one_line(bucket, tmp_path, capsys):
         (f"{bucket}/*.txt", "no file matches this pattern", 4),
         (f"{bucket}/bad/empty.json", "empty file", 4),
         (f"{bucket}/bad/other.json", "neither JSON nor gzip", 4),
-        (f"{bucket}/bad/cut.json.gz", "the gzip data end too early (truncated)", 4),
+        (f"{bucket}/bad/cut.json.gz", "the gzip data end too early (truncated; --partial reads what is there)", 4),
         ("nothing://a/b.json", "Protocol not known", 4),
         (f"simplecache::{bucket}/a.json", "expected one address", 2),
     ):

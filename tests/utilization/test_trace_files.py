@@ -6,6 +6,7 @@ import gzip
 import json
 import zipfile
 import zlib
+from random import random
 
 import pytest
 from made_traces import GEMM, document, on_gpu, packed, text, two_steps
@@ -163,6 +164,28 @@ def test_partial_reads_what_is_there(tmp_path):
     recording = read(path, partial=True)
     assert recording.truncated
     assert recording.events_read == 9
+
+
+@pytest.mark.parametrize("inside_of", [None, "zip"])
+def test_a_packed_trace_that_ends_too_early_is_read_as_far_as_it_goes(tmp_path, inside_of):
+    whole = gzip.compress(text(document([on_gpu(f"{GEMM} {random()}", 10 * at, 5, at) for at in range(2_000)])))
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    if inside_of:
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.json.gz", whole[: len(whole) // 2])
+    assert "end too early (truncated; --partial reads what is there)" in refusal(path)
+    recording = read(path, partial=True)
+    assert recording.truncated
+    assert 500 < len(recording.gpu) < 1_500
+
+
+def test_a_packed_trace_without_its_last_bytes_is_whole(tmp_path):
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(text(document(two_steps())))[:-8])
+    recording = read(path, partial=True)
+    assert (recording.truncated, recording.events_read) == (False, 10)
 
 
 def test_odd_events_are_passed_over(tmp_path):

@@ -22,6 +22,7 @@ from vramwise.utilization.profiler.decode import (
     plain_events,
 )
 from vramwise.utilization.profiler.sieve import Sieve
+from vramwise.utilization.profiler.trace import as_far_as_it_goes
 
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.decode import Decoder, Event
@@ -231,4 +232,6 @@ class EventStream:
 
 def stream_of(file: TraceFile, *, partial: bool = False) -> EventStream | RowStream:
     """The events of a trace, whoever wrote it."""
-    return EventStream(file.name, file.chunks(), partial=partial) if file.rows is None else file.rows(partial)
+    if file.rows is not None:
+        return file.rows(partial)
+    return EventStream(file.name, as_far_as_it_goes(file.chunks(), partial=partial), partial=partial)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from vramwise.errors import SourceError
@@ -27,6 +28,10 @@ ROCPROF = b'"rocprofiler-sdk-tool"'
 """The first key of rocprofv3's JSON."""
 
 
+class CutOff(SourceError):
+    """The packed data end too early, as of a program that was ended while it wrote: what came before is whole."""
+
+
 class TraceFile(NamedTuple):
     """One trace: what to call it, how large it is on disk, and its text, opened anew by each call of `chunks`.
 
@@ -41,7 +46,9 @@ class TraceFile(NamedTuple):
 
 def json_trace(name: str, stored_bytes: int, chunks: Callable[[], Iterator[bytes]], magic: bytes) -> TraceFile:
     """A trace that is JSON, of Kineto or of rocprofv3. `magic`: how its file begins."""
-    start = next(chunks(), b"") if magic.startswith(GZIP_MAGIC) else magic
+    start = magic
+    if magic.startswith(GZIP_MAGIC):
+        start = next(as_far_as_it_goes(chunks(), partial=True), b"")
     if ROCPROF not in start[:START_BYTES]:
         return TraceFile(name, stored_bytes, chunks)
     from vramwise.utilization.profiler.readers.rocprof_json import rows
@@ -49,7 +56,9 @@ def json_trace(name: str, stored_bytes: int, chunks: Callable[[], Iterator[bytes
 
     return TraceFile(
         name, stored_bytes, no_text,
-        lambda partial: RowStream(name, lambda stream: rows(chunks(), stream), partial=partial),
+        lambda partial: RowStream(
+            name, lambda stream: rows(as_far_as_it_goes(chunks(), partial=partial), stream), partial=partial
+        ),
     )  # fmt: skip
 
 
@@ -93,7 +102,13 @@ def gunzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
         if piece:
             yield piece
     if not unpacker.eof:
-        raise SourceError(f"{name}: the gzip data end too early (truncated)")
+        raise CutOff(f"{name}: the gzip data end too early (truncated; --partial reads what is there)")
+
+
+def as_far_as_it_goes(chunks: Iterator[bytes], *, partial: bool) -> Iterator[bytes]:
+    """The text, with `partial` that of a packed file that ends too early too."""
+    with suppress(*[CutOff] * partial):
+        yield from chunks
 
 
 def refuse_bomb(name: str, read: int, written: int) -> None:
