@@ -168,3 +168,28 @@ def test_a_chakra_trace_of_2023_is_told_and_refused_for_its_missing_starts(tmp_p
     path.write_bytes(number(len(metadata)) + metadata + number(len(node)) + node)
     assert main(["profile", str(path)]) == 4
     assert "a Chakra trace with durations and no starts" in capsys.readouterr().err
+
+
+def perfetto(packets: int = 3) -> bytes:
+    """A Trace as Perfetto writes one: packets of a clock, of a track and of events."""
+    field = made_others.field
+    kinds = (field(6, b"") + field(3, 1), field(60, field(1, 7) + field(2, "GPU 0")) + field(10, 1),
+             field(8, 1000) + field(11, field(9, 1) + field(11, 7)) + field(10, 1))  # fmt: skip
+    return b"".join(field(1, kinds[min(place, 2)]) for place in range(packets))
+
+
+@pytest.mark.parametrize("name", ["a_results.pftrace", "a.perfetto-trace", "a.json"])
+def test_a_trace_of_perfettos_says_what_to_give_instead(tmp_path, name, capsys):
+    path = tmp_path / name
+    path.write_bytes(perfetto())
+    assert main(["profile", str(path)]) == 4
+    said = capsys.readouterr().err
+    assert "a Perfetto trace (.pftrace), made to be viewed: of rocprofv3 give the rocpd database" in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [perfetto()[:3], b"\x0a\xff\xff\xff\xff\x7f", b"\x0a\x02\x00\x00", b"\x0a" * 40])
+def test_what_only_begins_as_perfettos_is_no_json(tmp_path, content):
+    path = tmp_path / "a.pftrace"
+    path.write_bytes(content)
+    assert "Perfetto" not in refusal(path)

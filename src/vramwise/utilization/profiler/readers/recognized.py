@@ -11,10 +11,20 @@ from vramwise.errors import SourceError, clipped
 from vramwise.utilization.profiler.readers import chakra, nsys, rocpd, rocprof_csv, xplane
 from vramwise.utilization.profiler.readers.database import SQLITE_MAGIC, Database
 from vramwise.utilization.profiler.readers.rows import Row, RowStream
+from vramwise.utilization.profiler.readers.wire import BadWire, fields, file_varint, message_of
 from vramwise.utilization.profiler.trace import TraceFile, no_text
 
 KNOWN = "expected an export of Nsight Systems (nsys export --type sqlite) or a rocpd database"
 MOST_GPUS = 4096
+VIEWED = (
+    "a Perfetto trace (.pftrace), made to be viewed: of rocprofv3 give the rocpd database (*_results.db, its default) "
+    "or --output-format json, of torch.profiler what export_chrome_trace writes"
+)
+PACKET = b"\x0a"
+"""The key of `packet`, the only field of Perfetto's Trace (protos/perfetto/trace/trace.proto)."""
+OF_PACKETS = {3: "trusted_uid", 8: "timestamp", 10: "trusted_packet_sequence_id"}
+"""Whole numbers, of which nearly every packet has one (protos/perfetto/trace/trace_packet.proto)."""
+PACKETS_LOOKED_AT = 8
 
 
 def other_traces(path: Path, start: bytes) -> list[TraceFile] | None:
@@ -27,12 +37,29 @@ def other_traces(path: Path, start: bytes) -> list[TraceFile] | None:
     if chakra.is_chakra(start):
         return [TraceFile(str(path), size, no_text, lambda partial: chakra.stream(path, partial=partial))]
     if not xplane.is_xspace(path):
+        if is_perfetto(path):
+            raise SourceError(f"{clipped(str(path), 200)}: {VIEWED}")
         return None
     planes = xplane.device_planes(path)
     return [
         TraceFile(_said(path, plane, len(planes)), size, no_text, _of_plane(path, plane, len(planes)))
         for plane in planes
     ]
+
+
+def is_perfetto(path: Path) -> bool:
+    """Whether the file begins as Perfetto's own traces do: packets that say when, or who wrote them."""
+    try:
+        with open(path, "rb") as file:
+            for _ in range(PACKETS_LOOKED_AT):
+                if file.read(1) != PACKET or (size := file_varint(file)) is None:
+                    return False
+                packet = fields(message_of(file, size, str(path)))
+                if any(number in OF_PACKETS and isinstance(value, int) for number, value in packet):
+                    return True
+    except (OSError, BadWire, SourceError):
+        return False
+    return False
 
 
 def _of_file(path: Path, rows: Callable[[Path, RowStream], Iterator[Row]]) -> Callable[[bool], RowStream]:
