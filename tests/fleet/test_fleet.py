@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import pytest
 from made_fleet import ASKED, CHAT_COMMAND, END, HOSTILE, START, TOKENS_AN_HOUR
@@ -84,6 +85,20 @@ def test_energy_is_told_by_token_and_by_step(jobs):
     assert jobs["serving/chat"]["joules_per_token"] == pytest.approx(300 * 3600 / TOKENS_AN_HOUR, rel=0.02)
     assert jobs["1001"]["joules_per_step"] == pytest.approx(8 * 650 * 3600 / 100, rel=0.02)
     assert jobs["1002"]["joules_per_token"] is None
+
+
+def test_energy_is_shown_where_a_job_has_it(ask, tmp_path, capsys):
+    assert ask("--steps-metric", "trainer_steps", "--html", str(tmp_path / "report.html")) == 0
+    screen, report = capsys.readouterr().out, (tmp_path / "report.html").read_text()
+    for title in ("J/token", "J/step"):
+        assert title in screen
+        assert f"<th>{title}</th>" in report
+    (joules_a_step,) = re.findall(r"^1001 .* ([\d,]{7})$", screen, re.MULTILINE)
+    assert float(joules_a_step.replace(",", "")) == pytest.approx(8 * 650 * 36, rel=0.02)
+    assert ask("--top", "2") == 0
+    screen = capsys.readouterr().out
+    assert "1002" in screen
+    assert not {"J/token", "J/step", "fits"} & set(screen.split())
 
 
 def test_cards_memory_and_shares(jobs):

@@ -9,8 +9,9 @@ from typing import Any, Final
 from vramwise.errors import printable
 from vramwise.fleet.answer import FleetAnswer
 from vramwise.fleet.jobs import Job
+from vramwise.fleet.listed import listed
 from vramwise.fleet.windows import when
-from vramwise.units import counted, format_bytes
+from vramwise.units import counted
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 260, 60, 40
 PARTS: Final = (
@@ -41,7 +42,7 @@ def report(answer: FleetAnswer, *, top: int) -> str:
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
         f"<h1>{_text(title)}</h1><p>{_text(str(about.get('prometheus', '')))}</p>", *_summary(answer),
         "<h2>Where the hours went</h2>", _days_plot(answer.answers.days), "<h2>Jobs that waste most</h2>",
-        _jobs_plot(answer.jobs[: min(top, MOST_BARS)]), _jobs_table(answer.jobs[:top]),
+        _jobs_plot(answer.jobs[: min(top, MOST_BARS)]), _table(*listed(answer.jobs[:top])),
         "<h2>By reason</h2>", _grouped(answer.answers.by_reason, "reason"),
         "<h2>By owner</h2>", _grouped(answer.answers.by_owner, "owner"),
     ]  # fmt: skip
@@ -78,25 +79,6 @@ def _grouped(rows: Sequence[Mapping[str, object]], name: str) -> str:
         for row in rows
     ]
     return _table((name, "jobs", "GPU-hours", "wasted"), cells)
-
-
-def _jobs_table(jobs: Sequence[Job]) -> str:
-    titles = ("job", "GPUs", "card", "GPU-hours", "wasted", "reason", "SMs", "tensor", "peak memory", "J/token", "fits")
-    rows = [
-        (
-            job.id, f"{job.gpus:,}", job.gpu, f"{job.gpu_hours:,.1f}", f"{job.wasted_gpu_hours:,.1f}", job.reason,
-            _share(job.sm_active), _share(job.tensor_active),
-            "–" if job.peak_bytes is None else format_bytes(job.peak_bytes),
-            "–" if job.joules_per_token is None else f"{job.joules_per_token:,.3f}",
-            "" if job.smaller_gpu is None else f"{job.smaller_gpu} (by its {job.smaller_by})",
-        )
-        for job in jobs
-    ]  # fmt: skip
-    return _table(titles, rows)
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,8 +11,9 @@ from vramwise.cli.listing import table_blocks
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.fleet.answer import FleetAnswer
 from vramwise.fleet.jobs import Job
+from vramwise.fleet.listed import WORDS, listed
 from vramwise.fleet.windows import DAY_S, when
-from vramwise.units import counted, format_bytes
+from vramwise.units import counted
 
 MOST_DAYS, MOST_OWNERS, MOST_MISSING = 31, 5, 5
 LONGEST_ID = 34
@@ -30,7 +31,7 @@ def fleet_lines(answer: FleetAnswer, *, top: int) -> list[Line]:
     lines += _parts(totals)
     for label, text in _facts(answer):
         lines += wrapped_text(label, text, screen_width())
-    for block in table_blocks(_JOB_TITLES, [_job_row(job) for job in answer.jobs[:top]], _JOB_NUMBERS, screen_width()):
+    for block in _job_blocks(answer.jobs[:top]):
         lines += ["", *block]
     if len(answer.jobs) > top:
         lines.append(f"and {len(answer.jobs) - top:,} more (--top, --json, --csv)")
@@ -85,27 +86,16 @@ def _facts(answer: FleetAnswer) -> Iterator[tuple[str, str]]:
         yield "energy     ", f"{totals['energy_j'] / 3.6e6:,.1f} kWh{per_token}"
 
 
-_JOB_TITLES = ("job", "GPUs", "card", "GPU-hours", "wasted", "reason", "SMs", "tensor", "peak memory", "fits")
-_JOB_NUMBERS = {1, 3, 4, 6, 7, 8}
-
-
-def _job_row(job: Job) -> list[str]:
-    wasted = f"{job.wasted_gpu_hours:,.1f} ({100 * job.wasted_gpu_hours / job.gpu_hours:.0f} %)"
-    smaller = "" if job.smaller_gpu is None else f"{job.smaller_gpu} (by its {job.smaller_by})"
-    return [
-        AsIs(_short(job.id)), f"{job.gpus:,}", _short(job.gpu or "–"), f"{job.gpu_hours:,.1f}", wasted, job.reason,
-        _share(job.sm_active), _share(job.tensor_active),
-        "–" if job.peak_bytes is None else format_bytes(job.peak_bytes), smaller,
-    ]  # fmt: skip
+def _job_blocks(jobs: Sequence[Job]) -> list[list[str]]:
+    """The jobs that waste most; names and cards on one line each."""
+    titles, rows = listed(jobs)
+    shown = [[AsIs(_short(name)), gpus, _short(card), *rest] for name, gpus, card, *rest in rows]
+    return table_blocks(titles, shown, {i for i, title in enumerate(titles) if title not in WORDS}, screen_width())
 
 
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_ID else f"{line[: LONGEST_ID - 1]}…"
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def _days(days: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
