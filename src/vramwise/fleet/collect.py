@@ -242,13 +242,14 @@ def _fold_gpus(
             found.covered_s[title] = found.covered_s.get(title, 0.0) + min(one.value * asker.step_s, part.width_s)
         return
     gpus: dict[str, float] = {}
+    is_peak = name in asker.peaks(part.width_s)
     for one in series:
         owner = owner_of(one.labels, asker.labels, owners)
         tally = found.tally(title, owner)
         tally.cards |= _cards(one, asker.exporter.card_labels)
         if name == "gpus":  # pods of one workload are several series
             gpus[owner.id] = gpus.get(owner.id, 0.0) + one.value
-        elif name in asker.peaks(part.width_s):
+        elif is_peak:
             tally.raise_to(name, one.value)
         else:
             tally.add(window, name, one.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from vramwise.errors import VramwiseError, clipped
@@ -155,15 +156,22 @@ def _days(tally: Tally, step_s: int, knows: Mapping[str, bool], is_alone: bool) 
 
 def _card(tally: Tally) -> tuple[str, int | None]:
     """The card by its id where it is known, else as the exporter calls it; and its memory."""
-    from vramwise.hardware.lookup import find_installed_gpu
-
     told = round(tally.peaks["card_bytes"]) if "card_bytes" in tally.peaks else None
     names = []
     for name in sorted(tally.cards)[:8]:
-        try:
-            gpu = find_installed_gpu(name, told).gpu
-            names.append(gpu.id)
-            told = told or gpu.memory_total_bytes
-        except VramwiseError:
-            names.append(clipped(name))
+        known, memory = _known_card(name, told)
+        names.append(known)
+        told = told or memory
     return ", ".join(dict.fromkeys(names)), told
+
+
+@lru_cache(4096)
+def _known_card(name: str, told: int | None) -> tuple[str, int | None]:
+    """The id of a card and its memory: a hundred thousand jobs run on a few kinds."""
+    from vramwise.hardware.lookup import find_installed_gpu
+
+    try:
+        gpu = find_installed_gpu(name, told).gpu
+    except VramwiseError:
+        return clipped(name), None
+    return gpu.id, gpu.memory_total_bytes
