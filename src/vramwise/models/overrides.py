@@ -7,6 +7,7 @@ in place of the lowerings that are registered for those classes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from vramwise.errors import UsageError
@@ -93,6 +94,17 @@ def loss_of(kernels: tuple[Kernels, ...]) -> Lowered | None:
 
 def with_rewrites(block: Block, overrides: Mapping[type[Operation], Override]) -> Block:
     """The block with what the overrides' rewrites join."""
+    rewritten = block
     for override in overrides.values():
-        block = block if override.rewrite is None else override.rewrite(block)
-    return block
+        rewritten = rewritten if override.rewrite is None else override.rewrite(rewritten)
+    return block if rewritten is block else _without_lost_names(rewritten)
+
+
+def _without_lost_names(block: Block) -> Block:
+    """Frames have no names for what is inside of operations that were joined."""
+    made = {*block.inputs.values(), *(value for op in block.ops for value in op.outputs)}
+    ops = (
+        replace(op, inputs=tuple(value for value in op.inputs if value in made)) if op.only_names else op
+        for op in block.ops
+    )
+    return replace(block, ops=tuple(ops))
