@@ -29,7 +29,14 @@ from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import buffer_bytes, quantizer, stored, trained_tensors, width
+from vramwise.training.model_states.states import (
+    buffer_bytes,
+    keeps_originals,
+    quantizer,
+    stored,
+    trained_tensors,
+    width,
+)
 from vramwise.training.recipe.fp8_weights import stored_dtype
 from vramwise.training.recipe.settings import NARROWED_AGAIN, narrows_again
 from vramwise.training.reserved_memory.held import Held, Memory
@@ -126,6 +133,8 @@ def _becomes_quantized(parameter: Parameter, form: QuantFormat | None) -> bool:
 def load(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, warm_up: int) -> None:
     """Allocate weights, adapters and buffers of a rank; `warm_up`: bytes of the block before them, 0 where none is."""
     trained, added = trained_sizes(model, train, placement)
+    copies = list(trained.values()) if keeps_originals(train) else []  # made when the model is loaded: their base stays
+    trained = {} if copies else trained
     if warm_up:
         memory.drop_all(memory.some(warm_up))
         base_weights = _through_quantizer(memory, model, train, trained)
@@ -133,7 +142,7 @@ def load(memory: Memory, model: Model, train: ResolvedTrain, placement: Placemen
             base_weights = _cast(memory, base_weights, _FP32)
     else:
         _as_stored(memory, model, train, placement, trained)
-    memory.some(*(size for _, size in added), *buffer_bytes(model, train, placement))
+    memory.some(*copies, *(size for _, size in added), *buffer_bytes(model, train, placement))
     if warm_up:
         if narrows_again(train):
             _cast(memory, [one for one in base_weights if one[0].part in NARROWED_AGAIN], _FP16)
