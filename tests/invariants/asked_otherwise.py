@@ -224,6 +224,23 @@ def a_little_larger(scenario: dict[str, Any], result: Result) -> None:
     assert words.index(roomier.verdict.word) >= words.index(result.verdict.word)
 
 
+def on_cards_of_several_sizes(scenario: dict[str, Any], result: Result) -> None:
+    """With the same settings, a larger card is no less likely to do.
+
+    A step that finds no free piece may on a larger card than one on which it ran: segments break up otherwise there.
+    """
+    if result.capacity is None or "total_needed" not in result.quantities:
+        return
+    need, before = int(result.quantities["total_needed"].expected), 0.0
+    alone = {key: value for key, value in result.scenario.items() if key not in ("gpu_free_bytes", "reserve_bytes")}
+    for percent in (70, 90, 97, 100, 101, 103, 110, 130, 200):
+        card = answer({**alone, "gpu_total_bytes": need * percent // 100})
+        if card is None or card.verdict is None or finds_no_piece(card):
+            continue
+        assert card.verdict.probability >= before, (percent, card.verdict.probability, before)
+        before = card.verdict.probability
+
+
 def _has_a_router_in_fp32(model: Any) -> bool:
     """An open point: the class keeps this weight in fp32, as the walk of a step has it; the weights, gradients and
     states of a training count it in the model's dtype (0.005 % of the need): what is certain moves with the peak.
@@ -246,4 +263,12 @@ def _larger_card(result: Result) -> dict[str, int]:
     return {"gpu_total_bytes": total, "gpu_free_bytes": total - (room.held_bytes if room is not None else 0)}
 
 
-CHECKS = (asked_again, asked_five_ways, at_its_limits, with_its_advice, with_its_hints, a_little_larger)
+CHECKS = (
+    asked_again,
+    asked_five_ways,
+    at_its_limits,
+    with_its_advice,
+    with_its_hints,
+    a_little_larger,
+    on_cards_of_several_sizes,
+)
