@@ -44,6 +44,9 @@ SCREENS = [
     "plan llama-3.1-8b --gpu 4090 --goal run",
     "check llama-3.1-8b --gpu 4090 --task train --method lora",
     "gpus rtx-4090",
+    "estimate llama3.1 --task serve",
+    "estimate llama-3.1-8b --style table",
+    "estimate llama-3.1-8b --style huggingface",
     "estimate unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL --task serve --gpu 4090",
     "estimate qwen3:30b-a3b-q4_K_M --task serve --gpu 4090",
     "estimate unsloth/Qwen3-8B-GGUF:Q4_K_M --gpu 4090",
@@ -168,3 +171,40 @@ def test_values_that_are_asked_for_are_those_that_are_taken(capsys):
     assert "train, serve, generate, load" in err
     assert "是不是 train？" in err
     assert "训练" not in err
+
+
+def test_the_lists_of_formats_have_chinese_heads_and_sources_as_they_are(capsys):
+    chinese = said("dtypes --lang zh", capsys)[1]
+    for head in ("数值格式。", "权重量化：", "GGUF 张量类型。", "其他名称", "存储方式依据", "每块权重数"):
+        assert head in chinese
+    rows = [line for line in chinese.splitlines() if line.startswith(("int8 ", "gptq-marlin", "mxfp4 "))]
+    assert not any(CHINESE.search(line) for line in rows)
+
+
+MESSAGES = [
+    "Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.12 GiB is free. Including "
+    "non-PyTorch memory, this process has 22.50 GiB memory in use. Of the allocated memory 20.80 GiB is allocated by "
+    "PyTorch, and 1.18 GiB is reserved by PyTorch but unallocated.",
+    "Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB of which 1.12 GiB is free. Of the allocated "
+    "memory 21.80 GiB is allocated by PyTorch, and 0.18 GiB is reserved by PyTorch but unallocated.",
+]
+OTHER_LOGS = [
+    "ValueError: To serve at least one request with the models's max seq len (131072), (16.00 GiB KV cache is needed, "
+    "which is larger than the available KV cache memory (5.20 GiB). Based on the available memory, the estimated "
+    "maximum model length is 42640.",
+    "Killed\n[12345.6] Out of memory: Killed process 4242 (python) total-vm:98765432kB, anon-rss:60000000kB",
+    "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 8192.00 MiB on device 0: cudaMalloc failed: out of memory\n"
+    "llama_kv_cache_init: failed to allocate buffer for kv cache",
+]
+
+
+@pytest.mark.parametrize(
+    "message", [f"torch.OutOfMemoryError: CUDA out of memory. {one}" for one in MESSAGES] + OTHER_LOGS
+)
+def test_why_memory_ran_out_is_said_in_chinese(message, capsys, tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text(f"{message}\n")
+    chinese = said(f"oom {log} --lang zh", capsys)[1]
+    prose = "\n".join(line for line in chinese.splitlines() if "ALLOC_CONF" not in line)
+    assert CHINESE.search(prose)
+    assert ENGLISH.findall(prose) == []

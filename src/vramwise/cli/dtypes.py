@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         ],
         numbers=(1, 2, 3, 4, 5),
         title="Number formats. tf32 uses 19 bits and is stored in 32; 4-bit values are packed two a byte.\n",
+        as_is=True,
     )
     print_table(
         ("quantization", "bits", "group", "bits a weight", "other names", "as stored by"),
@@ -57,6 +58,7 @@ def run(args: argparse.Namespace) -> int:
         ],
         numbers=(1, 2, 3),
         title="\nWeight quantization: bits a weight of a 4096 × 4096 linear layer costs with scales and zero points.\n",
+        as_is=True,
     )
     print_table(
         ("GGUF type", "weights a block", "bytes a block", "bits a weight"),

@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from vramwise.cli.screens.paint import screen_width, show, wrapped
+from vramwise.cli.language import AsIs, broken
+from vramwise.cli.screens.paint import screen_width, show, wrapped_text
 from vramwise.errors import printable
 
 Row = Sequence[str]
@@ -18,17 +19,23 @@ LONGEST_TEXT = 40
 """Signs of a text column in a table that does not fit; longer cells take several lines."""
 
 
-def print_table(heads: Sequence[str], rows: Sequence[Row], numbers: Sequence[int] = (), title: str = "") -> None:
-    """Print `rows` under `heads`; the columns in `numbers` are set to the right, empty cells read –."""
+def print_table(
+    heads: Sequence[str], rows: Sequence[Row], numbers: Sequence[int] = (), title: str = "", *, as_is: bool = False
+) -> None:
+    """Print `rows` under `heads`; the columns in `numbers` are set to the right, empty cells read –.
+
+    `as_is`: the rows are names and sources, which no language changes.
+    """
     filled = [[printable(cell) or "–" for cell in row] for row in rows]
     said = sys.stdout.isatty() or os.environ.get("COLUMNS")
     width = screen_width() if said else sys.maxsize
     if title:
         before = [""] if title.startswith("\n") else []
-        show([*before, *wrapped(title.split(), width, gap=" "), ""])
+        show([*before, *wrapped_text("", title.strip(), width), ""])
     blocks = table_blocks(heads, filled, set(numbers), width)
     for i, lines in enumerate(blocks):
-        show([*([""] if i else []), [(lines[0], "bold")], *lines[1:]])
+        rest = [AsIs(line) for line in lines[1:]] if as_is else lines[1:]
+        show([*([""] if i else []), [(lines[0], "bold")], *rest])
 
 
 def table_blocks(heads: Sequence[str], rows: Sequence[Row], numbers: set[int], width: int) -> list[list[str]]:
@@ -48,7 +55,7 @@ def table_blocks(heads: Sequence[str], rows: Sequence[Row], numbers: set[int], w
 
 def _lines(rows: Sequence[Row], group: Sequence[int], widths: Sequence[int], numbers: set[int]) -> Iterator[str]:
     for row in rows:
-        cells = [[row[i]] if i in numbers or not i else wrapped(row[i].split(), widths[i], gap=" ") for i in group]
+        cells = [[row[i]] if i in numbers or not i else broken(row[i], widths[i]) for i in group]
         for line in range(max(len(cell) for cell in cells)):
             parts = [cell[line] if line < len(cell) else "" for cell in cells]
             yield "  ".join(

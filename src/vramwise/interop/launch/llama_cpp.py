@@ -161,12 +161,9 @@ def read(start: Start) -> Launch:
         notes = (*notes, f"{clipped(mix)} is a mix of its maker's own: --gguf-quant {near} before -- answers with the "
                          "weights of the nearest of llama.cpp's own, the file on disk with its own")  # fmt: skip
     if on_cpu:
-        own = (
-            "cu12-server and cu13-server"
-            if _IK_IMAGE in start.image
-            else "server-cuda, -rocm, -vulkan, -musa and -intel"
-        )
-        backends = f"those for a GPU are {own}"
+        backends = "those for a GPU are server-cuda, -rocm, -vulkan, -musa and -intel"
+        if _IK_IMAGE in start.image:
+            backends = "those for a GPU are cu12-server and cu13-server"
         notes = (*notes, f"the image {clipped(start.image)} runs on the CPU: {backends}")
     if adapters:
         notes = (*notes, f"--lora: {len(adapters)} {RANK_ASSUMED}")
