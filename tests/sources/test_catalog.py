@@ -27,6 +27,7 @@ NAMED_OTHERWISE = {
     "/Llama-4-": "the active ones",
     "allenai/OLMo-2-0425-1B": "without its head and embeddings",
     "llava-hf/llava-onevision-qwen2-0.5b": "that of its language model",
+    "ibm-granite/granite-4.0-h-1b": "1.46 billion, cut off",
     "meta-llama/Llama-Guard-3-1B": "1.50 billion: Llama 3.2's and a head of its own",
     "mistralai/Voxtral-Mini-3B": "without its tower and embeddings",
     "openbmb/MiniCPM-2B": "without embeddings",
