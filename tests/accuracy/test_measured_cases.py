@@ -25,7 +25,7 @@ COUNTS = {
     "serving-predicted.jsonl": (45, 134),
     "serving-threads.jsonl": (17, 41),
     "serving-unseen.jsonl": (69, 194),
-    "serving-vllm-2026.jsonl": (27, 103),
+    "serving-vllm-2026.jsonl": (37, 120),
     "serving-vllm019.jsonl": (38, 292),
     "serving.jsonl": (162, 404),
     "throughput.jsonl": (157, 157),

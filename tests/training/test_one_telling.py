@@ -155,3 +155,12 @@ def test_measured_cases(share: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {case: names for case, names in found.items() if names} == {
         case: names for case, names in OPEN.items() if case in compared
     }
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B"])  # the second's are tied
+def test_copies_that_train_stand_beside_their_originals(
+    model: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = {"method": method, "trainable": ["lm_head", "embed_tokens"], "sequence_length": 256}
+    assert apart({"model": model, "task": "train", "train": train}, monkeypatch) == {}

@@ -35,6 +35,7 @@ FEW_SMALL_SEGMENTS = 2 * SMALL_SEGMENT
 DRAFTED_SIZES_VERSION = (0, 13)  # config/vllm.py _set_cudagraph_sizes of 0.13.0 to 0.27.1: decode_query_len
 PROFILED_STEPS = 2  # _FULL_GRAPH_PROFILING_SAMPLES
 HOPPER, AMPERE = 9.0, 8.0
+HIP_POOL, HIP_POOL_VERSION = "graph_bytes_of_hip", (0, 14)
 
 
 def estimates_graphs(r: Resolved) -> bool:
@@ -158,8 +159,11 @@ def _kept_by_the_driver(model: Model, r: Resolved) -> int:
     free memory before and after does not show them.
 
     The second runner profiles all pieces and PROFILED_STEPS whole steps (0.29.0 to 0.33.0 v1/worker/gpu/
-    cudagraph_utils.py profile_cudagraph_memory). Seen in one log: Llama-3.1-8B on A100, 0.31.0, 0.23 GiB.
+    cudagraph_utils.py profile_cudagraph_memory). Seen in one log: Llama-3.1-8B on A100, 0.31.0, 0.23 GiB. HIP gives a
+    graph's pool back with the graph (hipamd/src/hip_graph_internal.hpp ~GraphKernelArgManager).
     """
+    if _has_hip_pools(r):
+        return 0
     pieces, steps = _rates(model, r)
     layers, sizes = _layers(model, r), _sizes(r, 1 + drafted_tokens(r))
     known = sizes * (layers + 1) * pieces + min(PROFILED_STEPS, _whole_steps(model, r)) * layers * steps
@@ -198,7 +202,9 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         held + round(MIB * sum(count * getattr(value, end) for count, value in values))
         for end in ("low", "expected", "high")
     )
-    formula = "live set and work space of the largest + modules + sizes × pieces × bytes + whole steps × layers × bytes"
+    by_layer = "sizes × pieces × bytes + whole steps × layers × bytes"
+    counted = "(sizes × pieces + whole steps) × bytes" if _has_hip_pools(r) else by_layer
+    formula = f"live set and work space of the largest + modules + {counted}"
     return Node(
         "CUDA graphs", expected, values[0][1].kind, low, high,
         formula=formula if newer else "sizes × layers × bytes",
@@ -209,6 +215,8 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
 def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """How often each constant counts for one size that is captured by pieces, and for one whole step."""
     layers = _layers(model, r)
+    if _has_hip_pools(r):
+        return [(layers + 1, HIP_POOL)], [(1, HIP_POOL)]
     piece, step = _rate_names(model, r)
     pieces, steps = [(layers + (r.version >= FULL_GRAPHS_VERSION), piece)], [(layers, step)]
     if flashinfer_workspace(model, r) and int(r.capability or 0) != BLACKWELL_SERVER:
@@ -217,6 +225,17 @@ def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int,
         pieces.append((2 * layers, "graph_bytes_per_nccl_call"))
         steps.append((2 * layers, "graph_bytes_per_nccl_call"))
     return pieces, steps
+
+
+def _has_hip_pools(r: Resolved) -> bool:
+    """Whether each graph holds a pool of its own, however many operations it has.
+
+    HIP allocates room for the arguments of a graph's kernels when the graph is made, on the card where the host
+    reaches all of its memory: ROCm/clr hipamd/src/hip_graph_internal.cpp CaptureAQLPackets, AllocGraphKernargPool
+    (their sizes and 128 KiB). Such an allocation took about 0.25 MiB with ROCm 6 (0.11.0rc2, MI300X: 1.02 GiB of 4,288
+    graphs) and takes 2 since.
+    """
+    return r.on_rocm and r.version >= HIP_POOL_VERSION
 
 
 def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> Node:
