@@ -162,7 +162,7 @@ def _kept_by_the_driver(model: Model, r: Resolved) -> int:
     cudagraph_utils.py profile_cudagraph_memory). Seen in one log: Llama-3.1-8B on A100, 0.31.0, 0.23 GiB. HIP gives a
     graph's pool back with the graph (hipamd/src/hip_graph_internal.hpp ~GraphKernelArgManager).
     """
-    if _has_hip_pools(r):
+    if _has_hip_pools(model, r):
         return 0
     pieces, steps = _rates(model, r)
     layers, sizes = _layers(model, r), _sizes(r, 1 + drafted_tokens(r))
@@ -203,7 +203,7 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         for end in ("low", "expected", "high")
     )
     by_layer = "sizes × pieces × bytes + whole steps × layers × bytes"
-    counted = "(sizes × pieces + whole steps) × bytes" if _has_hip_pools(r) else by_layer
+    counted = "(sizes × pieces + whole steps) × bytes" if _has_hip_pools(model, r) else by_layer
     formula = f"live set and work space of the largest + modules + {counted}"
     return Node(
         "CUDA graphs", expected, values[0][1].kind, low, high,
@@ -215,7 +215,7 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
 def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """How often each constant counts for one size that is captured by pieces, and for one whole step."""
     layers = _layers(model, r)
-    if _has_hip_pools(r):
+    if _has_hip_pools(model, r):
         return [(layers + 1, HIP_POOL)], [(1, HIP_POOL)]
     piece, step = _rate_names(model, r)
     pieces, steps = [(layers + (r.version >= FULL_GRAPHS_VERSION), piece)], [(layers, step)]
@@ -227,15 +227,17 @@ def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int,
     return pieces, steps
 
 
-def _has_hip_pools(r: Resolved) -> bool:
+def _has_hip_pools(model: Model, r: Resolved) -> bool:
     """Whether each graph holds a pool of its own, however many operations it has.
 
-    HIP allocates room for the arguments of a graph's kernels when the graph is made, on the card where the host
-    reaches all of its memory: ROCm/clr hipamd/src/hip_graph_internal.cpp CaptureAQLPackets, AllocGraphKernargPool
-    (their sizes and 128 KiB). Such an allocation took about 0.25 MiB with ROCm 6 (0.11.0rc2, MI300X: 1.02 GiB of 4,288
-    graphs) and takes 2 since.
+    HIP allocates room for the arguments of a graph's kernels when the graph is made, their sizes and 128 KiB, on the
+    card where the host reaches all of its memory: hipamd/src/hip_graph_internal.cpp AllocGraphKernargPool. With ROCm 6
+    (ROCm/clr) that was about 0.25 MiB (0.11.0rc2, MI300X: 1.02 GiB of 4,288 graphs); since the pool is executable
+    (ROCm/rocm-systems, flags.executable_) it is 2. Pieces are graphs of their own, whole steps are one, so that pieces
+    take most (vllm-project/vllm#19579). Profiles of models that are not compiled do not see it: 1.3 GiB of Kimi K3 on
+    MI355X, whose capture takes 4.7 to 16.9 (vllm-project/vllm#51590).
     """
-    return r.on_rocm and r.version >= HIP_POOL_VERSION
+    return r.on_rocm and r.version >= HIP_POOL_VERSION and not runs_uncompiled(model, r)
 
 
 def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> Node:
