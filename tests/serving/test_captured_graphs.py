@@ -339,7 +339,7 @@ def test_each_graph_of_hip_holds_a_pool_of_two_mebibytes(size: str, layers: int,
 
 
 def test_profiles_of_models_that_are_not_compiled_do_not_see_hips_pools() -> None:
-    """0.26 on eight MI355X: 0.8 of a card less 35.15 GiB of weights and 191.04 of cache leaves about 1.2 GiB for graphs,
+    """0.26 on eight MI355X: 0.8 of a card less 35.15 GiB of weights and 191.04 of cache leaves 1.2 GiB for graphs,
     once the profile run and what lies outside torch are taken off; pools of 2,295 graphs would be 4.5."""
     result = serve("sgl-project/DeepSeek-V4-Flash-FP8", "mi355x", engine_version="0.26.0", tensor_parallel_size=8)
     assert result.quantities["cuda_graph_estimate"].expected < 2.5 * GIB
