@@ -57,6 +57,7 @@ STEPS = {
     "halved": trained(NET),
     "zero2": ZERO,
     "lightning_bf16": trained(NET),
+    "sampled": trained(LLAMA),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},
     "ddp": DDP,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
+from vramwise.dryrun.generators import card_generator
 from vramwise.measure.libraries import library
 
 _IN_ACCELERATOR = (
@@ -101,8 +102,8 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     streams[:] = [main]
 
     @contextmanager
-    def stream(one: Any) -> Any:
-        with one if one is not None else main:
+    def on_stream(stream: Any) -> Any:
+        with stream if stream is not None else main:
             yield
 
     class OnDevice:
@@ -138,23 +139,23 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
         "is_initialized": lambda: True,
         "device_count": lambda: card.count,
         "current_device": lambda: card.index,
-        "get_device_name": lambda *_: card.name,
-        "get_device_capability": lambda *_: card.capability,
-        "get_device_properties": lambda *_: properties,
+        "get_device_name": lambda *_, **__: card.name,
+        "get_device_capability": lambda *_, **__: card.capability,
+        "get_device_properties": lambda *_, **__: properties,
         "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
         "is_bf16_supported": lambda *_, **__: card.capability >= (8, 0),
         "is_current_stream_capturing": lambda: False,
-        "can_device_access_peer": lambda *_: True,
-        "current_stream": lambda *_: streams[-1],
-        "default_stream": lambda *_: main,
-        "stream": stream,
+        "can_device_access_peer": lambda *_, **__: True,
+        "current_stream": lambda *_, **__: streams[-1],
+        "default_stream": lambda *_, **__: main,
+        "stream": on_stream,
         "Stream": FakeStream,
         "Event": FakeEvent,
         "device": OnDevice,
         "device_of": OnDevice,
         "_DeviceGuard": OnDevice,
         "get_rng_state": random_state,
-        "get_rng_state_all": lambda *_: [random_state() for _ in range(card.count)],
+        "get_rng_state_all": lambda *_, **__: [random_state() for _ in range(card.count)],
         "initial_seed": lambda: 0,
         "memory_allocated": counter("allocated"),
         "max_memory_allocated": counter("peak_allocated"),
@@ -162,11 +163,11 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
         "max_memory_reserved": counter("peak_reserved"),
         "memory_stats": memory_stats,
         "memory_summary": lambda *_, **__: "",
-        "mem_get_info": lambda *_: (card.total_bytes - counters.counters()["reserved"], card.total_bytes),
-        "reset_peak_memory_stats": lambda *_: counters.reset_peaks(),
-        "reset_max_memory_allocated": lambda *_: counters.reset_peaks(),
+        "mem_get_info": lambda *_, **__: (card.total_bytes - counters.counters()["reserved"], card.total_bytes),
+        "reset_peak_memory_stats": lambda *_, **__: counters.reset_peaks(),
+        "reset_max_memory_allocated": lambda *_, **__: counters.reset_peaks(),
         "empty_cache": lambda: counters.empty_cache(),
-        "utilization": lambda *_: 0,
+        "utilization": lambda *_, **__: 0,
     }
     for name in (
         "_lazy_init", "init", "set_device", "synchronize", "set_stream", "manual_seed", "manual_seed_all", "seed",
@@ -175,14 +176,17 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     ):  # fmt: skip
         values[name] = nothing
     for name in ("_exchange_device", "_maybe_exchange_device"):
-        values[name] = lambda *_: card.index
+        values[name] = lambda *_, **__: card.index
     found: list[tuple[Any, str, Any]] = [(torch.cuda, name, value) for name, value in values.items()]
+    generator = card_generator()
+    generators = tuple(generator(device="cuda") for _ in range(card.count))
+    found += [(torch, "Generator", generator), (torch.cuda, "default_generators", generators)]
     in_memory = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_stats",
                  "mem_get_info", "reset_peak_memory_stats", "empty_cache")  # fmt: skip
     found += [(torch.cuda.memory, name, values[name]) for name in in_memory]
     cuda = torch.device("cuda")
     found += [
-        (torch._C, "_get_accelerator", lambda *_: cuda),
+        (torch._C, "_get_accelerator", lambda *_, **__: cuda),
         (torch.accelerator, "current_accelerator", lambda *_, **__: cuda),
         (torch.accelerator, "is_available", lambda: True),
         *((torch.accelerator, name, values[name]) for name in ("device_count", "synchronize")),

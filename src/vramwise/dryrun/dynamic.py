@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
-from vramwise.dryrun.known import value_of
+from vramwise.dryrun.known import say, value_of
 from vramwise.dryrun.values import unknown_value, users_line
 from vramwise.measure.libraries import library
 
@@ -31,7 +31,11 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
         return max(0, int(found))
 
     def places(tensor: Any, operation: str = "nonzero") -> Any:
-        return tensor.new_empty((count(operation, tensor), tensor.dim()), dtype=torch.int64)
+        found, known = tensor.new_empty((count(operation, tensor), tensor.dim()), dtype=torch.int64), value_of(tensor)
+        if known is not None:
+            with aside():
+                say(found, known.nonzero())
+        return found
 
     def chosen(tensor: Any, mask: Any) -> Any:
         return tensor.new_empty((count("masked_select", mask),))

@@ -37,6 +37,11 @@ def generation_of(tensor: Any) -> int:
     return _written.get(tensor.untyped_storage()._cdata, 0)
 
 
+def say(tensor: Any, value: Any) -> None:
+    """A fake tensor has this value."""
+    setattr(tensor, _VALUE, (value, generation_of(tensor)))
+
+
 class Values:
     """Follows values through operations on fake tensors."""
 
@@ -79,17 +84,13 @@ class Values:
         values = [values] if isinstance(values, self._torch.Tensor) else values
         for one, value in zip(results, values or (), strict=False):
             if value.shape == one.shape:
-                self.say(one, value)
-
-    def say(self, tensor: Any, value: Any) -> None:
-        """A fake tensor has this value."""
-        setattr(tensor, _VALUE, (value, generation_of(tensor)))
+                say(one, value)
 
     def fill(self, tensor: Any, value: float) -> None:
         """Every element of a fake tensor is this, where it has few."""
         if isinstance(tensor, self._fake) and tensor.numel() <= _LARGEST_FLOAT:
             with self._aside():
-                self.say(tensor, self._torch.full(tuple(tensor.shape), value, dtype=tensor.dtype, device="cpu"))
+                say(tensor, self._torch.full(tuple(tensor.shape), value, dtype=tensor.dtype, device="cpu"))
 
     def _is_small(self, one: Any) -> bool:
         return bool(one.numel() <= (_LARGEST_FLOAT if one.dtype.is_floating_point else _LARGEST))
@@ -144,7 +145,7 @@ class Values:
         for one in args[0]:
             value = value_of(one)
             if value is not None:
-                self.say(one, value * world)
+                say(one, value * world)
         return True
 
 

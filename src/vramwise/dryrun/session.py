@@ -12,6 +12,7 @@ from vramwise.dryrun.assigned import assigned_data
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card, answers_of, stream_in_use
 from vramwise.dryrun.finite import all_finite
+from vramwise.dryrun.generated import generated_tokens
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.tracer import Watcher, tracing_mode
@@ -62,7 +63,8 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
         if session.assumed is not None:
-            stack.enter_context(fake_cuda.replaced([*without_values(session.assumed), *all_finite(), *assigned_data()]))
+            own = [*without_values(session.assumed), *all_finite(), *assigned_data(), *generated_tokens()]
+            stack.enter_context(fake_cuda.replaced(own))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))
         swaps = torch.__future__.get_swap_module_params_on_conversion()

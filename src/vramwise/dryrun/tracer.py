@@ -361,8 +361,12 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
                 with aside():
                     return func(*args, **kwargs)
             if func in sized and needs_values(func, args, aten):
+                known = values.before(func, args, kwargs) if values is not None else None
                 with self:
-                    return sized[func](*args, **kwargs)
+                    out = sized[func](*args, **kwargs)
+                if values is not None:
+                    values.after(func, args, kwargs, out, known)
+                return out
             if func is sdpa:
                 with self:
                     return watcher.attention(*args, **kwargs)
