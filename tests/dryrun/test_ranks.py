@@ -6,11 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from vramwise import estimate
 from vramwise.cli.main import main
+from vramwise.cli.screens.dry_run import _places
+from vramwise.result import Node
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -182,3 +185,13 @@ def test_ranks_without_a_launcher_are_one_line(words, said, tmp_path, monkeypatc
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_what_no_code_asked_for_has_no_line_among_the_places():
+    groups = Node("NCCL groups", 2**25, "derived", source="nccl src/graph/tuning.cc")
+    code = Node("net.up mm", 2**20, "derived", inputs={"count": 4}, source="net.py:12")
+    parts = [Node(name, part.bytes, "derived", children=(part,)) for name, part in (("NCCL", groups), ("a", code))]
+    peak = SimpleNamespace(name="forward", components=SimpleNamespace(children=parts))
+    shown = _places(SimpleNamespace(peak_phase="forward", phases=[peak]))
+    assert ["net.py:12" in str(line) for line in shown[-1:]] == [True]
+    assert not any("NCCL groups" in str(line) for line in shown)

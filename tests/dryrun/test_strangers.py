@@ -61,6 +61,7 @@ STEPS = {
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},
     "ddp": DDP,
+    "spawned": DDP,
     "fsdp1": trained(NET / 8),
     "fsdp2": trained(NET / 8),
 }

@@ -31,6 +31,7 @@ from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.saved import saved_in_memory
 from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.sheltered import sheltered
+from vramwise.dryrun.spawned import OwnRanks
 from vramwise.dryrun.steps import EnoughSteps, Steps
 from vramwise.dryrun.tracer import TooMuchError
 from vramwise.dryrun.values import NoValueError, line_in, refusal_of
@@ -74,6 +75,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         assumed=assumed,
     )  # fmt: skip
     steps, failure, missed = Steps(session), None, NotHere()
+    own_ranks = OwnRanks(session.watcher)
     compiling = Compiling(session.watcher, steps.before_forward)
     session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
     full = None if asked["room_bytes"] is None else FullCard(session.watcher, max(0, asked["room_bytes"]))
@@ -84,8 +86,8 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
             stack.enter_context(sheltered(asked["folder"], writes=asked["allow_writes"]))
             stack.enter_context(watching(session))
             stack.enter_context(replaced([*_replacements(steps, missed), *compiling.replacements()]))
-            if ranks is not None:
-                stack.enter_context(replaced(fake_groups(ranks, session.watcher)))
+            launched = replaced(fake_groups(ranks, session.watcher)) if ranks is not None else own_ranks.waited_for()
+            stack.enter_context(launched)
             _hook(stack, steps)
             _take_time(asked["timeout_s"])
             if own:
@@ -97,6 +99,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     except BaseException as problem:
         failure = _why(problem, steps, missed, asked)
     signal.alarm(0)
+    ranks = ranks or own_ranks.ranks
     if failure is None and steps.model is None:
         failure = "the script ended before a model ran on the card"
     beside = {

@@ -29,7 +29,7 @@ def _places(result: Result) -> list[Line]:
         return []
     found: list[tuple[str, Node]] = []
     for term in peak.components.children:
-        found += [(term.name, part) for part in term.children if part.source]
+        found += [(term.name, part) for part in term.children if "count" in part.inputs]
     found.sort(key=lambda pair: -pair[1].bytes)
     if not found:
         return []
