@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 INT, LONG, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
@@ -16,10 +16,10 @@ class Long(NamedTuple):
 
 
 def struct(fields: Mapping[int, object]) -> bytes:
-    """Fields by their numbers, in ascending order."""
+    """Fields by their numbers, in ascending order: Long, int, bytes, dicts of fields, and lists of one of these."""
     out, last = [], 0
     for number, value in fields.items():
-        out.append(bytes([number - last << 4 | _kind(value)]) + _encoded(value))
+        out.append(bytes([number - last << 4 | _KINDS[type(value)]]) + _encoded(value))
         last = number
     return b"".join(out) + b"\0"
 
@@ -39,9 +39,7 @@ def zigzag(value: int) -> bytes:
     return varint(value << 1 ^ value >> 63)
 
 
-def _kind(value: object) -> int:
-    kinds = ((Long, LONG), (int, INT), (bytes, BINARY), (Mapping, STRUCT), (Sequence, LIST))
-    return next(kind for of, kind in kinds if isinstance(value, of))
+_KINDS: Final[dict[type, int]] = {Long: LONG, int: INT, bytes: BINARY, dict: STRUCT, list: LIST}
 
 
 def _encoded(value: object) -> bytes:
@@ -51,9 +49,9 @@ def _encoded(value: object) -> bytes:
         return zigzag(value)
     if isinstance(value, bytes):
         return varint(len(value)) + value
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return struct(value)
-    assert isinstance(value, Sequence)
-    of = _kind(value[0]) if value else STRUCT
+    assert isinstance(value, list)
+    of = _KINDS[type(value[0])] if value else STRUCT
     head = bytes([len(value) << 4 | of]) if len(value) < MOST_SHORT else bytes([0xF0 | of]) + varint(len(value))
     return head + b"".join(map(_encoded, value))

@@ -58,9 +58,14 @@ def fraction(value: object) -> float:
 def fractions(values: list[Any]) -> list[float]:
     """`fraction` of each; whole numbers stay what they are."""
     kinds = set(map(type, values))
-    if kinds <= {int, float} and min(values) > -LARGEST and max(values) < LARGEST:
-        return values
-    return [NAN] * len(values) if kinds == {type(None)} else list(map(fraction, values))
+    if kinds <= _NUMBERS_AND_NONE:
+        known = [value for value in values if value is not None] if type(None) in kinds else values
+        if not known or (min(known) > -LARGEST and max(known) < LARGEST):
+            return known if len(known) == len(values) else [NAN if value is None else value for value in values]
+    return list(map(fraction, values))
+
+
+_NUMBERS_AND_NONE: Final = {int, float, type(None)}
 
 
 class Times(NamedTuple):
