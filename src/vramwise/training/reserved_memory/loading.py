@@ -165,12 +165,17 @@ def trained_sizes(
     return trained, added
 
 
+def _is_loaded(parameter: Parameter, trained: dict[str, int]) -> bool:
+    """Whether a weight has a storage of its own before adapters and copies come to the model."""
+    return parameter.tied_to is None and (parameter.original is None or parameter.name in trained)
+
+
 def _as_stored(
     memory: Memory, model: Model, train: ResolvedTrain, placement: Placement, trained: dict[str, int]
 ) -> None:
     form = quantizer(model, train)
     for parameter in model.parameters:
-        if parameter.tied_to is None:
+        if _is_loaded(parameter, trained):
             frozen = sum(stored(parameter, placement.local_numel(parameter, parameter.numel), train, form))
             memory.some(trained.get(parameter.name, frozen))
 
@@ -183,7 +188,7 @@ def _through_quantizer(memory: Memory, model: Model, train: ResolvedTrain, train
     form = quantizer(model, train)
     plain: _Plain = []
     for parameter in model.parameters:
-        if parameter.tied_to is not None:
+        if not _is_loaded(parameter, trained):
             continue
         if parameter.name in trained:
             memory.some(trained[parameter.name])
