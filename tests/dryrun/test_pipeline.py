@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 
 from vramwise import Scenario
 from vramwise.cli.main import main
-from vramwise.dryrun.pipeline import cut_decoding
+from vramwise.dryrun.card import Card
+from vramwise.dryrun.pipeline import PipelineRun, cut_decoding
 from vramwise.dryrun.pipeline_arguments import arguments_of
 from vramwise.dryrun.pipeline_job import is_pipeline
 from vramwise.dryrun.scenario import dry_runs
 from vramwise.errors import UsageError, VramwiseError
+from vramwise.measure.job import Job
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -240,3 +245,34 @@ def test_training_a_pipeline_is_refused():
     with pytest.raises((UsageError, VramwiseError)) as said:
         list(dry_runs([Scenario.from_dict({"model": "sd1.5", "task": "train"})]))
     assert "generate" in str(said.value)
+
+
+class PartsAlone(PipelineRun):
+    """A run that says what it was to call, of a pipeline without parts."""
+
+    called = 0
+
+    def _parts(self):
+        return {}
+
+    def _describe_parts(self, parts):
+        assert parts == {}
+
+    def _whole(self, parts):
+        def call():
+            self.called += 1
+
+        return call
+
+
+@pytest.mark.parametrize(("task", "calls"), [("load", 0), ("generate", 1)])
+def test_a_load_calls_nothing(task, calls, monkeypatch):
+    """Without Diffusers itself, which the runs above need."""
+    stand_in = ModuleType("diffusers")
+    stand_in.__version__, stand_in.__spec__ = "0", ModuleSpec("diffusers", None)
+    monkeypatch.setitem(sys.modules, "diffusers", stand_in)
+    job = Job({"parts": {}}, "made", {"task": task}, "cuda")
+    run = PartsAlone(job, Card("card", 2**30, (8, 0)), 0, lambda done, of: None)
+    run._run()
+    assert run.called == calls
+    assert run.finished == 1
