@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from vramwise.errors import ScenarioError
 from vramwise.scenario import Scenario
 from vramwise.scenario.words import command_line
 
@@ -49,3 +52,18 @@ def test_what_changed_nothing_is_a_note_and_no_flag():
     assert scenario.notes
     words = "vramwise estimate qwen3-32b --task serve --gpu 4090 --engine tgi --enforce-eager"
     assert command_line(scenario) == words
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"engine": "lmstudio"}, "it runs llama.cpp, which is engine llama.cpp"),
+        ({"engine": "koboldcpp"}, "it runs llama.cpp, which is engine llama.cpp"),
+        ({"quantization": "bnb"}, "bitsandbytes-nf4 or bitsandbytes-int8"),
+        ({"engine": "llama.cpp", "gguf_quant": "UD-Q4_K_XL"}, "Q4_K_M is the nearest"),
+        ({"engine": "llama.cpp", "gguf_quant": "int4"}, "4 bits are Q4_K_M"),
+    ],
+)
+def test_words_of_other_programs_are_told_what_they_are_here(settings, said) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        Scenario.from_dict({"model": "gpt2", "task": "serve", "serve": settings})

@@ -45,10 +45,11 @@ def key(kind: Kind[V], default: D, *, hash: bool | None = None, **whose: Unpack[
 
 def choice(
     help: str, names_: Sequence[str], spellings: Mapping[str, str] | None = None, *, default: str | None = None,
-    more: Callable[[], Mapping[str, object]] | None = None, **whose: Unpack[Whose],
+    more: Callable[[], Mapping[str, object]] | None = None, meant: Mapping[str, str] | None = None,
+    **whose: Unpack[Whose],
 ) -> str:  # fmt: skip
-    """One of several names, the first where none is given; `more`: names that plug-ins add."""
-    return key(choice_kind(help, names_, spellings, more), default or names_[0], **whose)
+    """One of several names, the first where none is given; `more`: names that plug-ins add; `meant` as in `maybe`."""
+    return key(choice_kind(help, names_, spellings, more, meant), default or names_[0], **whose)
 
 
 def maybe(

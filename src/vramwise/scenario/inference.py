@@ -36,7 +36,9 @@ _SPECULATIVE: dict[str, Kind[str | int]] = {
 class ServeSettings(Settings):
     """The `serve` table: an inference engine and its budgets."""
 
-    engine: str = choice("the inference engine", names.ENGINES, names.ENGINE_SPELLINGS, more=added_engines)
+    engine: str = choice(
+        "the inference engine", names.ENGINES, names.ENGINE_SPELLINGS, meant=names.ENGINES_MEANT, more=added_engines
+    )
     engine_version: str | None = text("its version, as text; defaults differ by version")
     dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
     quantization: str | None = maybe(
@@ -159,6 +161,7 @@ class ServeSettings(Settings):
         "GGUF type of the file (Q4_K_M)",
         names.GGUF_QUANTS,
         names.GGUF_QUANT_SPELLINGS,
+        meant=names.GGUF_QUANT_MEANT,
         owner=(*LLAMA_CPPS, VLLM, SGLANG, TGI),
     )
     n_ctx: int | None = whole("context in tokens", owner=LLAMA_CPPS)

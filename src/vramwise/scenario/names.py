@@ -356,8 +356,24 @@ SERVE_QUANTIZATION_MEANT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("4bit", "4-bit", "int4", "4bits"), f"{_FOUR_BITS}; {_OF_GGUF} Q4_K_M"),
     **dict.fromkeys(("8bit", "8-bit", "8bits"), f"{_EIGHT_BITS}; {_OF_GGUF} Q8_0"),
     **{f"q{bits}": f"{_OF_GGUF} {name}" for bits, name in ((4, "Q4_K_M"), (5, "Q5_K_M"), (6, "Q6_K"), (8, "Q8_0"))},
+    **dict.fromkeys(("bnb", "bitsandbytes-4bit", "bnb-4bit"), "bitsandbytes-nf4 or bitsandbytes-int8"),
 }
 """What people look for who write a format of the weights so."""
+_NEAREST_OF_MIXES = {"q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0"}
+GGUF_QUANT_MEANT: Final[Mapping[str, str]] = {
+    **{
+        f"ud-{bits}-k-xl": f"a mix of its maker's own, to which {name} is the nearest"
+        for bits, name in _NEAREST_OF_MIXES.items()
+    },
+    **dict.fromkeys(("int4", "4bit"), "4 bits are Q4_K_M"),
+    **dict.fromkeys(("int8", "8bit", "fp8"), "8 bits are Q8_0"),
+}
+"""Types of files that llama.cpp's quantizer does not make, and what is near."""
+_RUNS_LLAMA_CPP = "it runs llama.cpp, which is engine llama.cpp"
+ENGINES_MEANT: Final[Mapping[str, str]] = dict.fromkeys(
+    ("lmstudio", "lm-studio", "koboldcpp", "jan", "gpt4all", "llamafile", "ik-llama.cpp"), _RUNS_LLAMA_CPP
+)
+"""Programs that are no engines of their own."""
 
 LLAMA_CPP_BACKENDS: Final = ("cuda", "vulkan", "metal", "other")
 LLAMA_CPP_SPLIT_MODES: Final = ("layer", "row", "none", "tensor", "graph", "attn")
