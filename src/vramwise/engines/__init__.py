@@ -71,6 +71,8 @@ def engines() -> Iterator[Engine]:
 
 def engine_of_files(model: object) -> Engine | None:
     """The engine whose files a model's name means (`…-GGUF:Q4_K_M`, `qwen3:8b-q8_0`, `mlx-community/…`), else None."""
+    if isinstance(model, Mapping) and "gguf_tensors" in model:  # what a file's header told
+        return next(engine for engine in engines() if engine.reads_gguf)
     if not isinstance(model, str) or not _OF_FILES.search(model):
         return None
     patterns = ((engine, engine.model_names) for engine in engines())

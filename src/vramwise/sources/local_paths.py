@@ -72,7 +72,8 @@ def _nowhere(name: str) -> str:
     """What to say of a path that leads nowhere: names that are known here and look like its last part."""
     from vramwise.sources.known_names import near
 
-    close = near(re.split(r"[/\\]+", name.rstrip("/\\"))[-1])
+    is_a_tools = name.lower().endswith(_FILES_OF_TOOLS) and not name.lower().endswith(".json")
+    close = [] if is_a_tools else near(re.split(r"[/\\]+", name.rstrip("/\\"))[-1])
     instead = f"; known by their names are {', '.join(close)}" if close else ""
     return f"{shown_path(name)}: No such file or directory{instead}"
 
