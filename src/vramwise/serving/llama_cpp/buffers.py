@@ -16,6 +16,7 @@ from vramwise.result import Node
 from vramwise.serving.common.constants import constant
 from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
+from vramwise.serving.llama_cpp.own_engine import most_pool_bytes
 from vramwise.serving.llama_cpp.placement import Placement
 from vramwise.serving.llama_cpp.scratch import (
     Sizes,
@@ -56,6 +57,9 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
             _graph_node(device_name(i), low, size, model, plan, _CAST_MASK)
             for i, (low, size) in enumerate(zip(few, many, strict=True))
         ]
+        if plan.own is not None and plan.own.counts_pool and plan.backend == "cuda":
+            pool = most_pool_bytes(model, min(plan.n_ubatch, plan.n_ctx))
+            nodes = [replace(node, high=node.high + pool) for node in nodes]
         return _over_devices(nodes)
     s = sizes_of(model)
     work = fewest = _Work(model, plan, placed, s)

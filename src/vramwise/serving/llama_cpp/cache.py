@@ -13,6 +13,7 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
+from vramwise.serving.llama_cpp.own_engine import window_cells
 from vramwise.serving.llama_cpp.settings import IK_PREDICTION_CACHE_BUILD, INDEXER_CACHE_BUILD, PADDING, Plan
 from vramwise.units import round_up
 
@@ -87,6 +88,9 @@ def cells_of(cache: LayerCache, plan: Plan) -> int:
     """Cells of one stream: the whole context, or the window and one batch for sliding layers."""
     if cache.window is None or plan.swa_full:
         return plan.cells
+    if plan.own is not None and plan.own.window_memory is not None:
+        memory = plan.own.window_memory
+        return window_cells(cache.window, memory, plan.n_ctx, plan.slots, plan.n_batch, PADDING) or plan.cells
     sequences = plan.slots if plan.unified else 1
     return min(plan.cells, round_up(cache.window * sequences + plan.n_ubatch, PADDING))
 

@@ -39,6 +39,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     )
     plan = resolve_plan(scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu), backend=_backend(plan, gpu))
+    if plan.own is not None and plan.own.reads_host and gpu is not None and gpu.unified_memory:
+        plan = replace(plan, reads_host=plan.backend == "cuda")
     needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)

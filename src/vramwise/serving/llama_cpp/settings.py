@@ -19,6 +19,7 @@ from vramwise.serving.common.gguf.quantizer import published_in_mxfp4, typed_ten
 from vramwise.serving.common.versions import version_of
 from vramwise.serving.llama_cpp.drafted import drafted_tokens
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, STREAMS_VERSION, ollama_values
+from vramwise.serving.llama_cpp.own_engine import OwnEngine, own_engine
 from vramwise.units import round_up
 
 LATEST_BUILD = 10**6
@@ -99,6 +100,10 @@ class Plan:
     backend: str = "cuda"
     """ggml's for the devices: cuda (of ROCm and MUSA too), vulkan, metal; "other" for the rest."""
     pipelined: bool = False
+    own: OwnEngine | None = None
+    """Where ollama's own engine runs it."""
+    reads_host: bool = False
+    """Whether the GPU reads what lies on the host in place, as its own memory."""
     spread: str = ""
     """What is on the host because the engine found no room for it, in words."""
 
@@ -123,6 +128,8 @@ class Plan:
         server_output_limits). What only the newest llama-server saves is not assumed of a run that states no build.
         """
         given, tokens = self.settings.logits_all, min(self.n_ubatch, self.n_ctx)
+        if self.own is not None and self.own.text_alone and given is None:
+            return min(tokens, self.slots)
         few = not self.is_ik and FEW_OUTPUTS_BUILD <= self.build < LATEST_BUILD
         return tokens if (not few if given is None else given) else min(tokens, self.fewest_outputs)
 
@@ -259,12 +266,15 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
     build = OWN_RUNNER_BUILD if own_runner else _build(given)
     _check_architecture(model, build, is_ik)
     _check_devices(scenario)
+    own = own_engine(model, version_of(given.engine_version)) if own_runner else None
+    slides = own is not None and own.window_memory is not None
     file_type = given.gguf_quant or _usual_type(given, model)
     imatrix = given.imatrix if given.imatrix is not None else file_type.startswith(_NEEDS_IMATRIX)
     if given.engine == "ollama":
         sizes = _ollama_sizes(scenario, model, capacity, build, file_type, imatrix)
     else:
         sizes = _llama_sizes(given, model, build)
+    unified = sizes.unified or own is not None  # it has one cache for all slots
     layers = model.num_layers
     gpu_layers = 0 if scenario.num_gpus == 0 else layers + 1 if given.n_gpu_layers is None else given.n_gpu_layers
     settings = given.replace(
@@ -278,8 +288,8 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
         cache_type_v=given.cache_type_v or "f16",
         n_gpu_layers=gpu_layers,
         n_parallel=sizes.slots,
-        kv_unified=sizes.unified,
-        swa_full=_keeps_whole_windows(given, model, build, own_runner or is_ik),
+        kv_unified=unified,
+        swa_full=not slides and _keeps_whole_windows(given, model, build, own_runner or is_ik),
     )
     return Plan(
         settings=settings,
@@ -296,12 +306,13 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
         gpu_layers=gpu_layers,
         num_layers=layers,
         slots=sizes.slots,
-        unified=sizes.unified,
+        unified=unified,
         swa_full=bool(settings.swa_full),
         latent=_latent_mode(given, build, given.engine == "ollama", is_ik),
         shares=_shares(scenario),
         split_mode=given.split_mode or "layer",
         kv_on_gpu=not given.no_kv_offload,
+        own=own,
     )
 
 

@@ -35,12 +35,12 @@ def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
         joined = x.nb[2] == row * x.item
         flat = reshape(x, row, tokens) if joined else Tensor("CONT", shape(row, tokens), sources=(x,))
         target = reshape(cache, 1, row * cells * batch.streams)
-        b.graph.expand(set_rows(target, reshape(flat, 1, row * tokens), places))
+        b.graph.expand(set_rows(target, reshape(flat, 1, row * tokens), places), True)
         strides = (item, item * cells * width, item * cells, item * cells * row)
         return view(cache, (cells, heads, width, batch.streams), strides)
     target = reshape(cache, row, cells * batch.streams) if batch.streams > 1 else cache
     flat = view(x, shape(row, tokens), (x.nb[0], x.nb[2], x.nb[2] * tokens, x.nb[2] * tokens))
-    b.graph.expand(set_rows(target, flat, places))
+    b.graph.expand(set_rows(target, flat, places), True)
     return view(cache, (width, heads, cells, batch.streams), (item, item * width, item * row, item * row * cells))
 
 

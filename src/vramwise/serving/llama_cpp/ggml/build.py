@@ -52,7 +52,8 @@ class Batch:
     """What the worst batch has: tokens, rows with logits, sequences; cells of a stream, by kind of cache.
 
     `states_kept`: recurrent states of a sequence that are written. `turned_…`, `copied_…`: what is turned before it
-    goes into a quantized cache, and copied out of it in 16 bit.
+    goes into a quantized cache, and copied out of it in 16 bit. `own_order`, `joint_experts`: ollama's own
+    engine, whose inputs have buffers of their own (own_engine.py).
     """
 
     tokens: int
@@ -70,6 +71,8 @@ class Batch:
     turned_values: bool = False
     copied_keys: bool = False
     copied_values: bool = False
+    own_order: bool = False
+    joint_experts: str = ""
 
 
 @record
@@ -98,7 +101,7 @@ class Build:
 
     def __init__(self, batch: Batch, graph_of: GraphOf) -> None:
         self.batch, self.graph_of = batch, graph_of
-        self.graph = Graph()
+        self.graph = Graph(batch.own_order)
         self.device = HOST
         self.host_experts: tuple[int, ...] = ()
         self.block: Block | None = None
@@ -112,7 +115,9 @@ class Build:
         """An input of the whole graph, made once."""
         found = self._inputs.get(name)
         if found is None:
-            found = self._inputs[name] = leaf(shape(*ne), item)
+            apart = self.batch.own_order
+            found = stored(shape(*ne), item, HOST, weight=False) if apart else leaf(shape(*ne), item)
+            self._inputs[name] = found
         return found
 
     def positions_input(self) -> Tensor:

@@ -105,8 +105,14 @@ def experts(b: Build, op: ExpertMlps, x: Tensor, weights: Tensor, *chosen: Tenso
         bias = b.expert_weight(which, rows, op.num_experts)
         return Tensor("ADD_ID", made.ne, F32, (made, bias, picked)) if biased else made
 
-    up = product(0, width, inner, apart)
-    gate = product(1, width, inner, apart)
+    if b.batch.joint_experts:
+        both = product(0, width, 2 * inner, apart)
+        halves = [view(both, (inner, *both.ne[1:]), (2 * both.item, *both.nb[1:])) for _ in range(2)]
+        copied = b.batch.joint_experts == "copied"
+        gate, up = (Tensor("CONT", half.ne, sources=(half,)) if copied else half for half in halves)
+    else:
+        up = product(0, width, inner, apart)
+        gate = product(1, width, inner, apart)
     joined = like("GLU", gate, up)
     found = product(2, inner, width, joined)
     if chosen:

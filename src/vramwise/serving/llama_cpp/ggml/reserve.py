@@ -58,6 +58,7 @@ def compute_buffers(
     return buffer_bytes(
         build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD,
         prepare=_prepared_by(plan), alignment=METAL_ALIGNMENT if plan.backend == "metal" else DEVICE_ALIGNMENT,
+        reads_host=plan.reads_host,
     )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def _is_quantized(kind: str) -> bool:
 def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) -> Build:
     sequences = plan.slots
     tokens = -(-min(plan.n_ubatch, plan.n_ctx) // sequences) * sequences
-    windows = reads_windows(model)
+    windows, own = reads_windows(model), plan.own
     turned = plan.build >= TURNED_CACHE_BUILD
     batch = Batch(
         tokens=tokens,
@@ -112,6 +113,8 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         turned_values=turned and _is_quantized(plan.type_v),
         copied_keys=plan.copied_caches[0],
         copied_values=plan.copied_caches[1],
+        own_order=own is not None and own.text_alone,
+        joint_experts=own.joint_experts if own is not None else "",
     )
     _load_lowerings(model)
     build = Build(batch, _graph_of(model))
@@ -119,7 +122,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
     for block, device, is_last, host_experts in _kept(model, plan, layer_devices, whole):
         hidden = build.run(block, hidden, HOST if device == ON_HOST else device, is_last, host_experts)
     if hidden is not None:
-        build.graph.expand(hidden)
+        build.graph.expand(hidden, True)
     return build
 
 

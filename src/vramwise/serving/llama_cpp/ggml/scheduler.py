@@ -33,12 +33,12 @@ class _Split:
 
 def buffer_bytes(
     graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True,
-    prepare: Prepare | None = None, alignment: int = DEVICE_ALIGNMENT,
+    prepare: Prepare | None = None, alignment: int = DEVICE_ALIGNMENT, reads_host: bool = False,
 ) -> tuple[int, ...]:  # fmt: skip
     """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
 
     `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler). `prepare`: what
-    a device's backend does to its part of the graph.
+    a device's backend does to its part of the graph. `reads_host`: whether devices read the host's memory in place.
     """
     read = {id(source) for node in graph.nodes for source in node.sources}
     host = devices
@@ -48,7 +48,7 @@ def buffer_bytes(
         node.backend = _preset(node, host, offloads)
     _spread(graph.nodes, host)
     _settle(graph.nodes)
-    splits = _splits(graph.nodes, copies)
+    splits = _splits(graph.nodes, copies, host if reads_host else None)
     copied = [leaf for leaf in graph.leaves if leaf.flags & INPUT and (copies_unread or id(leaf) in read)]
     leaves = list(_leaf_copies(copied, splits, copies)) if copies > 1 else []
     nodes: list[Tensor] = []
@@ -120,7 +120,7 @@ def _settle(nodes: Iterable[Tensor]) -> None:
             node.backend = 0
 
 
-def _splits(nodes: Iterable[Tensor], copies: int) -> list[_Split]:
+def _splits(nodes: Iterable[Tensor], copies: int, read_in_place: int | None) -> list[_Split]:
     """The graph cut where the backend changes; nodes read copies in place of what lies elsewhere."""
     split: _Split | None = None
     found: list[_Split] = []
@@ -136,7 +136,7 @@ def _splits(nodes: Iterable[Tensor], copies: int) -> list[_Split]:
             before = []
             found.append(split)
         for place, source in enumerate(node.sources):
-            if source.backend == backend:
+            if source.backend in (backend, read_in_place):
                 continue
             made = copied.get((id(source), backend))
             if made is None:

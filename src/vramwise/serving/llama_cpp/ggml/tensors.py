@@ -110,15 +110,21 @@ def reading(*sources: Tensor) -> Tensor:
 
 
 class Graph:
-    """Nodes in the order in which they are computed, and leaves in that in which they were met."""
+    """Nodes in the order in which they are computed, and leaves in that in which they were met.
 
-    def __init__(self) -> None:
+    `late`: only what is written to a cache, and the end, say when nodes come, as in ollama's own engine.
+    """
+
+    def __init__(self, late: bool = False) -> None:
         self.nodes: list[Tensor] = []
         self.leaves: list[Tensor] = []
         self._met: set[int] = set()
+        self._late = late
 
-    def expand(self, tensor: Tensor) -> None:
-        """A tensor behind everything that it reads (ggml_build_forward_expand)."""
+    def expand(self, tensor: Tensor, now: bool = False) -> None:
+        """A tensor behind everything that it reads (ggml_build_forward_expand); in a late graph only `now`."""
+        if self._late and not now:
+            return
         met = self._met
         stack = [(tensor, 0)]
         if id(tensor) in met:
