@@ -20,6 +20,11 @@ CONFIG = {
     "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 1024, "max_position_embeddings": 512,
     "head_dim": 32, "tie_word_embeddings": False,
 }  # fmt: skip
+UNET = {
+    "_class_name": "UNet2DModel", "sample_size": 32, "in_channels": 1, "out_channels": 1, "layers_per_block": 1,
+    "block_out_channels": [32, 64], "down_block_types": ["DownBlock2D", "AttnDownBlock2D"],
+    "up_block_types": ["AttnUpBlock2D", "UpBlock2D"], "norm_num_groups": 8,
+}  # fmt: skip
 BLOCK = 2 * 512 + (512 * 2048 + 2048) + (2048 * 512 + 512)
 NET = 4096 * 512 + 4 * BLOCK + 512 * 4096 + 4096
 GAN = (128 * 1024 + 1024 + 1024 * 784 + 784) + (784 * 1024 + 1024 + 1024 + 1)
@@ -58,10 +63,12 @@ STEPS = {
     "zero2": ZERO,
     "lightning_bf16": trained(NET),
     "sampled": trained(LLAMA),
+    "subfolders": trained(LLAMA),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},
     "ddp": DDP,
     "spawned": DDP,
+    "tidying": trained(NET),
     "fsdp1": trained(NET / 8),
     "fsdp2": trained(NET / 8),
 }
@@ -84,6 +91,7 @@ NEEDS = {
     "lightning_bf16": "lightning",
     "accelerated": "accelerate",
     "adapters": "peft",
+    "denoiser": "diffusers",
 }
 SCALARS = 0.005
 ROOM = 23 * 2**30
@@ -95,9 +103,13 @@ ROOM = 23 * 2**30
 def answered(tmp_path_factory, warm_python):
     folder = tmp_path_factory.mktemp("strangers") / "work"
     shutil.copytree(HERE / "strangers", folder)
-    (folder / "model").mkdir()
-    (folder / "model" / "config.json").write_text(json.dumps(CONFIG), "utf-8")
-    names = [n for n in (*STEPS, *STOPS, "pretrained_state") if n not in NEEDS or find_spec(NEEDS[n])]
+    for path in (folder / "model", folder / "model" / "inside" / "language"):
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "config.json").write_text(json.dumps(CONFIG), "utf-8")
+    (folder / "model" / "unet").mkdir()
+    (folder / "model" / "unet" / "config.json").write_text(json.dumps(UNET), "utf-8")
+    (folder / "data.csv").write_text("\n".join(["pixel", *map(str, range(1024))]), "utf-8")
+    names = [n for n in (*STEPS, *STOPS, "pretrained_state", "denoiser") if n not in NEEDS or find_spec(NEEDS[n])]
     runs = [[COMMANDS.get(name, ["python", f"{name}.py"]), {}] for name in names]
     (folder / "runs.json").write_text(json.dumps(runs), "utf-8")
     words = [sys.executable, str(HERE / "in_strangers.py"), "runs.json", str(folder.parent / "files")]
@@ -151,6 +163,10 @@ def test_a_batch_that_does_not_fit_is_halved_until_one_does(answered):
 
 def test_weights_by_address_are_not_fetched(answered):
     assert answered["pretrained_state"]["report"]["failure"] is None
+
+
+def test_a_denoiser_is_made_of_the_config_in_its_folder(answered):
+    assert of(answered, "denoiser")["report"]["failure"] is None
 
 
 def test_a_compiled_region_says_so_and_keeps_no_more_than_an_eager_one(answered):

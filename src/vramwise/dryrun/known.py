@@ -145,7 +145,8 @@ class Values:
         for one in args[0]:
             value = value_of(one)
             if value is not None:
-                say(one, value * world)
+                with self._aside():
+                    say(one, value * world)
         return True
 
 

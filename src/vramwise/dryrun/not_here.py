@@ -85,7 +85,7 @@ class NotHere:
 
         def loaded(path: Any, *args: Any, **kwargs: Any) -> Any:
             if tempfile.tempdir is not None and (str(path) in _OF_FILES or os.path.exists(str(path))):
-                kwargs.setdefault("cache_dir", tempfile.tempdir)  # Arrow reads what was written aside by its real name
+                kwargs["cache_dir"] = tempfile.tempdir  # Arrow reads what was written aside by its real name
             try:
                 return load(path, *args, **kwargs)
             except (OSError, ValueError) as problem:
@@ -129,6 +129,10 @@ def _has_any(name: str, files: Iterable[str], kwargs: dict[str, Any]) -> bool:
         return False
 
 
+_OF_FOLDERS: Final = ("subfolder", "cache_dir", "revision", "token", "local_files_only")
+"""Keywords of `from_pretrained` that say where a config lies."""
+
+
 class AnyState(dict[str, Any]):
     """Weights that nobody read: every module takes them and stays as it was made."""
 
@@ -156,7 +160,18 @@ def _weights_of_any() -> list[tuple[Any, str, Any]]:
         found.append((vision.WeightsEnum, "get_state_dict", fetched))
     if builder is not None:
         found.append((builder, "load_pretrained", lambda *_, **__: None))
+    parts = _imported("diffusers", "models.modeling_utils")
+    if parts is not None:
+        found.append((parts.ModelMixin, "from_pretrained", classmethod(_part_of_config)))
     return found
+
+
+def _part_of_config(cls: Any, /, name: Any, **kwargs: Any) -> Any:
+    """Diffusers' `ModelMixin.from_pretrained`: the class of its config, in eval mode and its dtype, without weights."""
+    where = {key: kwargs[key] for key in _OF_FOLDERS if kwargs.get(key) is not None}
+    model = cls.from_config(cls.load_config(name, **where)).eval()
+    dtype = kwargs.get("torch_dtype", kwargs.get("dtype"))
+    return model.to(dtype) if dtype is not None else model
 
 
 def _imported(name: str, module: str) -> Any | None:

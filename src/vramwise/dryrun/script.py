@@ -12,7 +12,7 @@ import runpy
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -113,11 +113,18 @@ def _replacements(steps: Steps, missed: NotHere) -> list[tuple[Any, str, Any]]:
     return [*steps.replacements(), *weights_from_configs(), *missed.replacements(), *saved_in_memory()]
 
 
+def _with_those_before(problem: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those during whose handling it was raised."""
+    while problem is not None:
+        yield problem
+        problem = problem.__context__
+
+
 def _why(problem: BaseException, steps: Steps, missed: NotHere, asked: Mapping[str, Any]) -> str | None:
     """Why a script did not come to its end, with its line; None where it came far enough."""
     line = line_in(problem.__traceback__)
-    if isinstance(problem, EnoughSteps):
-        return None
+    if any(isinstance(one, EnoughSteps) for one in _with_those_before(problem)):
+        return None  # whatever the script, or a library, then says while it tidies up
     if isinstance(problem, TooLong):
         return f"{line}: the script was here after {asked['timeout_s']:.0f} s (--timeout)"
     if isinstance(problem, TooMuchError):

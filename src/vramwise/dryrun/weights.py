@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from vramwise.errors import VramwiseError
 from vramwise.measure.building import config_of
 from vramwise.measure.libraries import is_installed, library
+
+_OF_MODELS: Final = frozenset({
+    "config", "dtype", "torch_dtype", "attn_implementation", "quantization_config", "device_map", "state_dict",
+})  # fmt: skip
+"""Keywords of `from_pretrained` that say something of the model and nothing of its config."""
 
 
 def weights_from_configs() -> list[tuple[Any, str, Any]]:
@@ -34,14 +39,31 @@ def weights_from_configs() -> list[tuple[Any, str, Any]]:
             return read(cls, name, *args, **kwargs)
         except OSError:
             config = _config_of_catalog(str(name))
-            return (config, kwargs) if kwargs.pop("return_unused_kwargs", False) else config
+            gives_both = kwargs.pop("return_unused_kwargs", False)
+            unused = {key: value for key, value in kwargs.items() if not hasattr(config, key)}
+            for key in kwargs.keys() - unused.keys():
+                setattr(config, key, kwargs[key])
+            return (config, unused) if gives_both else config
+
+    def configured(kind: Any, name: Any, kwargs: dict[str, Any]) -> Any:
+        """The config that is given, or that of the name with what else was said of it."""
+        given = kwargs.get("config")
+        if given is not None and not isinstance(given, str):
+            return given
+        said = {key: value for key, value in kwargs.items() if key not in _OF_MODELS}
+        try:
+            return (kind or transformers.AutoConfig).from_pretrained(given or name, return_unused_kwargs=True, **said)[
+                0
+            ]
+        except OSError:
+            return transformers.AutoConfig.from_pretrained(given or name, return_unused_kwargs=True, **said)[0]
 
     def auto_from(cls: Any, name: Any, *_: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("config") or transformers.AutoConfig.from_pretrained(name)
+        config = configured(None, name, kwargs)
         return _made(lambda: cls.from_config(config, **_of_init(kwargs, config)), kwargs)
 
     def class_from(cls: Any, name: Any, *_: Any, **kwargs: Any) -> Any:
-        config = kwargs.get("config") or transformers.AutoConfig.from_pretrained(name)
+        config = configured(cls.config_class, name, kwargs)
         return _made(lambda: cls._from_config(config, **_of_init(kwargs, config)), kwargs)
 
     found += [
