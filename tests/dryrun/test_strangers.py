@@ -109,7 +109,11 @@ def answered(tmp_path_factory, warm_python):
     (folder / "model" / "unet").mkdir()
     (folder / "model" / "unet" / "config.json").write_text(json.dumps(UNET), "utf-8")
     (folder / "data.csv").write_text("\n".join(["pixel", *map(str, range(1024))]), "utf-8")
-    names = [n for n in (*STEPS, *STOPS, "pretrained_state", "denoiser") if n not in NEEDS or find_spec(NEEDS[n])]
+    names = [
+        n
+        for n in (*STEPS, *STOPS, "pretrained_state", "denoiser", "compiled_loss")
+        if n not in NEEDS or find_spec(NEEDS[n])
+    ]
     runs = [[COMMANDS.get(name, ["python", f"{name}.py"]), {}] for name in names]
     (folder / "runs.json").write_text(json.dumps(runs), "utf-8")
     words = [sys.executable, str(HERE / "in_strangers.py"), "runs.json", str(folder.parent / "files")]
@@ -167,6 +171,14 @@ def test_weights_by_address_are_not_fetched(answered):
 
 def test_a_denoiser_is_made_of_the_config_in_its_folder(answered):
     assert of(answered, "denoiser")["report"]["failure"] is None
+
+
+def test_a_compiled_loss_has_no_logits_in_fp32(answered):
+    """What Inductor's own code allocates: 16-bit logits and their gradient (which it even writes in their place)."""
+    logits, weight = 2048 * 32768 * 2, 64 * 32768 * 2
+    assert answered["compiled_loss"]["report"]["failure"] is None
+    peak = max(one["bytes"] for one in answered["compiled_loss"]["moments"])
+    assert logits < peak <= 2 * logits + 3 * weight + 2**21
 
 
 def test_a_compiled_region_says_so_and_keeps_no_more_than_an_eager_one(answered):

@@ -162,7 +162,18 @@ def _takes_in(node: Any) -> bool:
 def _is_pointwise(node: Any) -> bool:
     if node.op != "call_function":
         return False
-    return _name(node) in _AS_POINTWISE or library("torch").Tag.pointwise in getattr(node.target, "tags", ())
+    if _name(node) in _AS_POINTWISE or _writes_one_into_a_constant(node):
+        return True
+    return library("torch").Tag.pointwise in getattr(node.target, "tags", ())
+
+
+def _writes_one_into_a_constant(node: Any) -> bool:
+    """Cross-entropy's backward: a number at one place of each row of zeros, which Inductor makes pointwise (torch 2.13
+    _inductor/fx_passes/joint_graph.py, `scatter_upon_const_tensor`)."""
+    if node.target is not library("torch").ops.aten.scatter.value or _name(node.args[0]) != "full":
+        return False
+    dim, places = node.args[1], node.args[2].meta.get("val")
+    return places is not None and places.size(dim) == 1
 
 
 def _is_view(node: Any) -> bool:
