@@ -111,7 +111,7 @@ def _made(cls: Any, kw_only: bool, eq: bool, repr: bool, slots: bool, frozen: bo
         added["__compared__"] = attrgetter(*compared) if compared else type
         added["__hashed__"] = attrgetter(*hashed) if hashed else type
         added["__eq__"] = cls.__dict__.get("__eq__", _equal)
-        added["__hash__"] = cls.__dict__.get("__hash__") or _hash
+        added["__hash__"] = cls.__dict__.get("__hash__") or (_kept_hash if hasattr(cls, "kept_hash") else _hash)
     made = _with_slots(cls, own, inherited, added) if slots else _with_dict(cls, own, added)
 
     def __init__(self: Any, /, *args: Any, **given: Any) -> None:
@@ -231,6 +231,15 @@ def _equal(self: Any, other: Any) -> Any:
 
 def _hash(self: Any) -> int:
     return hash(self.__hashed__(self))
+
+
+def _kept_hash(self: Any) -> int:
+    """Of a class with a slot of this name: worked out once."""
+    try:
+        return int(self.kept_hash)
+    except AttributeError:
+        self.kept_hash = found = _hash(self)
+        return found
 
 
 class _Parameters:

@@ -174,11 +174,7 @@ class Block:
 
     def has(self, kind: type[Operation]) -> bool:
         """Whether an operation of a class is among its own."""
-        return kind in self._kinds
-
-    @cached_property
-    def _kinds(self) -> frozenset[type]:
-        return frozenset(kind for op in {type(op) for op in self.ops} for kind in op.__mro__)
+        return any(isinstance(op, kind) for op in self.ops)
 
     @cached_property
     def signature(self) -> tuple[object, ...]:

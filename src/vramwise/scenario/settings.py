@@ -18,7 +18,12 @@ _PLAIN_TYPES = (str, int, float, bool)
 class Settings:
     """What the tables of a scenario share. `explicit` holds the keys that were given, not defaulted."""
 
+    __slots__ = ("__dict__", "__weakref__", "kept_hash")  # a hundred settings, by which many caches look
+
     explicit: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __getstate__(self) -> dict[str, object]:
+        return vars(self)  # another process has other hashes
 
     def __repr__(self) -> str:
         # fields, not DEFAULTS: without docstrings (-OO) dataclasses show the defaults of a class while it is made

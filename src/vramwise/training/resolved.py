@@ -36,7 +36,7 @@ class ResolvedTrain(TrainSettings):
     @classmethod
     def of(cls, train: TrainSettings, **decided: Any) -> Self:
         """The settings with these keys decided, which count as given."""
-        return cls(**{**vars(train), **decided, "explicit": train.explicit | decided.keys()})
+        return cls(**{**vars(train), **decided, "explicit": train.explicit.union(decided)})
 
     def at_tokens(self, tokens: int) -> Self:
         """The same settings where a micro-batch has so many tokens."""

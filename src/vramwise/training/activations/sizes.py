@@ -225,7 +225,8 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
     forward = micro_batch(*recording)
     shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
     parts = parts_of_gradients(forward, model)
-    blocks = [block for block in model.blocks if runs_in(block, execution(train, model))]
+    compute = execution(train, model)
+    blocks = [block for block in model.blocks if runs_in(block, compute)]
     streams = shared_streams(forward, blocks, train)
     names = streams_of(blocks, len(forward.runs))
     last = given_up(forward.runs, names) if names is not None else [frozenset[Storage]()] * len(forward.runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
@@ -12,6 +12,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import described, followed, names
 from vramwise.hardware import Gpu
 from vramwise.kernels import Versions, kernels_for, kernels_named
+from vramwise.memo import Memo
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
@@ -95,9 +96,14 @@ def _with_fp8(train: ResolvedTrain, gpu: Gpu | None) -> ResolvedTrain:
 
 
 def structural(train: Settings) -> Settings:
-    """The same settings with sizes taken out: equal for scenarios that run the same operations."""
+    """The same settings with sizes taken out: one object for scenarios that run the same operations, so that whatever
+    was worked out for it is found without a look at a hundred settings."""
     accumulates = 1 if train.gradient_accumulation_steps == 1 else 2
-    return train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
+    made = train.replace(micro_batch_size=1, sequence_length=1, gradient_accumulation_steps=accumulates)
+    return cast(Settings, _structures.get((made, made.explicit), lambda: made))
+
+
+_structures: Memo[tuple[TrainSettings, frozenset[str]], TrainSettings] = Memo(1024)
 
 
 _BESIDE_THE_OPERATIONS: Mapping[str, object] = {
@@ -114,7 +120,8 @@ _BESIDE_THE_OPERATIONS: Mapping[str, object] = {
 _RELEASING = "lomo"
 
 
-def of_operations(train: Settings) -> Settings:
+@lru_cache(maxsize=1024)
+def of_operations(train: ResolvedTrain) -> ResolvedTrain:
     """The same settings without those that change no operation of a micro-batch: equal for those that run the same.
 
     What is worked out with these never sees the others.

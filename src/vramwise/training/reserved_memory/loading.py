@@ -106,6 +106,7 @@ def _loads_quantized(train: ResolvedTrain, placement: Placement) -> bool:
     return (train.quantization or "").startswith(BITSANDBYTES)
 
 
+@lru_cache(maxsize=1024)
 def _counted(model: Model, train: ResolvedTrain, rule: WarmUp) -> int:
     form, twice = quantizer(model, train), 0  # twice the bytes: 4-bit values have half a byte
     for parameter in model.all_parameters:

@@ -14,13 +14,16 @@ from vramwise.models.allocator import ROUNDING, SMALL_SIZE, NoRoomError, segment
 from vramwise.models.autograd.size import Axes, evaluate
 from vramwise.training.reserved_memory.traces import EMPTIED, FREED, FREED_LATER, JOINED, Part, Recorder
 
-_NUMBERS = 40  # bits of a key that are a block's number; its size stands above them
+_NUMBERS = 28  # bits of a key that are a block's number; its size stands above them
+_NUMBER = (1 << _NUMBERS) - 1
+_SMALL = SMALL_SIZE // ROUNDING
 
 Keys = list[int]
 
 
 class _Block:
-    """A piece of a segment; `key`: its place among free blocks, 0 while it is in use."""
+    """A piece of a segment; `size`: in units of what the allocator rounds to, so that most are numbers of one digit to
+    Python; `key`: its place among free blocks, 0 while it is in use."""
 
     __slots__ = ("after", "before", "key", "keys", "number", "size")
 
@@ -36,7 +39,7 @@ _EDGE = _Block()
 _EDGE.key = _EDGE.number = 0
 
 Taken = tuple[int, int, Keys, int]
-"""Bytes of a block, the least key that is large enough, its pool, and the least rest that is split off."""
+"""Units of a block, the least key that is large enough, its pool, and the least rest that is split off."""
 
 
 class Player:
@@ -49,8 +52,7 @@ class Player:
         self.pools: dict[tuple[int, bool], Keys] = {}
         self.taken: list[Taken] = []
         self.held: list[_Block] = []
-        self.free: dict[int, _Block] = {}
-        self.made = 0
+        self.blocks = [_EDGE]  # by their numbers
         self.waiting: dict[int, None] = {}  # slots whose blocks another stream still uses, the oldest first
 
     def state(self) -> tuple[object, ...]:
@@ -59,33 +61,41 @@ class Player:
         return self.reserved, pools, [block.number for block in self.held], list(self.waiting)
 
     def play(self, part: Part) -> None:
-        """Go through a part. Raises NoRoomError when the card is full."""
+        """Go through a part. Raises NoRoomError when the card is full.
+
+        A key that changes stays in its place among the others where these let it, which is most of the time.
+        """
         self._prepare()
-        taken, held, free, made = self.taken, self.held, self.free, self.made
-        allocated, peak, unused = self.allocated, self.peak_allocated, list[_Block]()
+        taken, held, blocks = self.taken, self.held, self.blocks
+        allocated, peak, unused = self.allocated // ROUNDING, self.peak_allocated // ROUNDING, list[_Block]()
         for order, slot in zip(part.orders, part.slots, strict=True):
             if order >= 0:
                 size, least, keys, least_rest = taken[order]
                 place = bisect_left(keys, least)
                 if place < len(keys):
-                    block = free.pop(keys.pop(place))
+                    block = blocks[keys[place] & _NUMBER]
                 else:
-                    self.allocated, self.peak_allocated = allocated, peak
-                    made += 1
-                    block = self._segment(size, made, keys)
+                    self.allocated, self.peak_allocated = allocated * ROUNDING, peak * ROUNDING
+                    block = self._segment(size, keys)
+                    place = bisect_left(keys, block.key)
                 rest = block.size - size
                 if rest >= least_rest:
-                    made += 1
                     piece = unused.pop() if unused else _Block()
                     piece.before, piece.after = block, block.after
-                    piece.number, piece.size, piece.keys = made, rest, keys
-                    piece.key = key = rest << _NUMBERS | made
+                    piece.number = number = len(blocks)
+                    piece.size, piece.keys = rest, keys
+                    piece.key = key = rest << _NUMBERS | number
                     block.after.before = piece
                     block.after, block.size = piece, size
-                    insort(keys, key)
-                    free[key] = piece
+                    blocks.append(piece)
+                    if not place or keys[place - 1] < key:
+                        keys[place] = key
+                    else:
+                        del keys[place]
+                        insort(keys, key, 0, place)
                     allocated += size
                 else:
+                    del keys[place]
                     allocated += block.size
                 block.key = 0
                 if allocated > peak:
@@ -111,25 +121,33 @@ class Player:
                 continue
             held[slot] = _EDGE
             size, keys, before, after = block.size, block.keys, block.before, block.after
+            joined = 0
             if before.key:
-                key = before.key
-                del keys[bisect_left(keys, key)], free[key]
+                joined = before.key
                 size += before.size
                 before.after, after.before = after, before
                 unused.append(block)
                 block = before
             if after.key:
-                key = after.key
-                del keys[bisect_left(keys, key)], free[key]
+                if joined:
+                    del keys[bisect_left(keys, joined)]
+                joined = after.key
                 size += after.size
                 unused.append(after)
                 block.after = after = after.after
                 after.before = block
             block.size = size
             block.key = key = size << _NUMBERS | block.number
-            insort(keys, key)
-            free[key] = block
-        self.allocated, self.peak_allocated, self.made = allocated, peak, made
+            if joined:
+                place = bisect_left(keys, joined)
+                if place + 1 == len(keys) or key < keys[place + 1]:
+                    keys[place] = key
+                else:
+                    del keys[place]
+                    insort(keys, key, place)
+            else:
+                insort(keys, key)
+        self.allocated, self.peak_allocated = allocated * ROUNDING, peak * ROUNDING
 
     def _prepare(self) -> None:
         """Sizes and slots of what was recorded since the last part."""
@@ -138,23 +156,26 @@ class Player:
         self.held += [_EDGE] * (self.recorder.num_slots + 1 - len(self.held))  # where nothing is taken there is one too
 
     def _taken(self, size: int, stream: int) -> Taken:
-        size = -(-size // ROUNDING) * ROUNDING or ROUNDING
-        is_small = size <= SMALL_SIZE
+        units = -(-size // ROUNDING) or 1
+        is_small = units <= _SMALL
         keys = self.pools.setdefault((stream, is_small), [])
-        return size, size << _NUMBERS, keys, ROUNDING if is_small else SMALL_SIZE + 1
+        return units, units << _NUMBERS, keys, 1 if is_small else _SMALL + 1
 
-    def _segment(self, size: int, number: int, keys: Keys) -> _Block:
-        """A new segment for a block of `size` bytes, as one block."""
-        block = _Block()
-        block.before = block.after = _EDGE
-        block.size, block.number, block.keys = segment_bytes(size), number, keys
-        if self.capacity is not None and self.reserved + block.size > self.capacity:
+    def _segment(self, units: int, keys: Keys) -> _Block:
+        """A new segment for a block of so many units, as one free block."""
+        size = segment_bytes(units * ROUNDING)
+        if self.capacity is not None and self.reserved + size > self.capacity:
             self.was_full = True
             self._empty_cache()
-            if self.reserved + block.size > self.capacity:
-                raise NoRoomError(block.size)
-        self.reserved += block.size
+            if self.reserved + size > self.capacity:
+                raise NoRoomError(size)
+        block = _Block()
+        block.before = block.after = _EDGE
+        block.size, block.number, block.keys = size // ROUNDING, len(self.blocks), keys
+        self.reserved += size
         self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.blocks.append(block)
+        self._put(block)
         return block
 
     def _empty_cache(self) -> None:
@@ -166,10 +187,9 @@ class Player:
         for keys in self.pools.values():
             left = []
             for key in keys:
-                block = self.free[key]
+                block = self.blocks[key & _NUMBER]
                 if block.before is _EDGE and block.after is _EDGE:
-                    self.reserved -= block.size
-                    del self.free[key]
+                    self.reserved -= block.size * ROUNDING
                 else:
                     left.append(key)
             keys[:] = left
@@ -179,7 +199,7 @@ class Player:
         keys = block.keys
         for other in (block.before, block.after):
             if other.key:
-                del keys[bisect_left(keys, other.key)], self.free[other.key]
+                del keys[bisect_left(keys, other.key)]
         if block.before.key:
             block.before.size += block.size
             block.before.after, block.after.before = block.after, block.before
@@ -188,6 +208,9 @@ class Player:
             block.size += block.after.size
             block.after = block.after.after
             block.after.before = block
+        self._put(block)
+
+    def _put(self, block: _Block) -> None:
+        """Among the free blocks of its pool."""
         block.key = block.size << _NUMBERS | block.number
-        insort(keys, block.key)
-        self.free[block.key] = block
+        insort(block.keys, block.key)

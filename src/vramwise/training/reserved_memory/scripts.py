@@ -153,7 +153,8 @@ class Scripts:
 
 def blocks_run(model: Model, train: ResolvedTrain) -> list[Block]:
     """The blocks that a batch runs."""
-    return [block for block in model.blocks if runs_in(block, execution(train, model))]
+    compute = execution(train, model)
+    return [block for block in model.blocks if runs_in(block, compute)]
 
 
 @lru_cache(maxsize=256)
