@@ -110,3 +110,10 @@ def test_devices_without_end_have_no_timeline_each():
     recording = recording_of([{**event, "args": {**args, "Device Id": n}} for n in range(300)])
     assert len(recording.memory) == collect.MOST_DEVICES
     assert recording.left_out == {"memory events of devices beyond 256": 300 - collect.MOST_DEVICES}
+
+
+def test_keys_behind_the_events_that_would_take_gigabytes_are_refused():
+    lists = b"[]," * 500_000
+    pieces = [b'{"traceEvents": [], "a": [', *[lists] * 15, b"[]]}"]
+    with pytest.raises(SourceError, match="of more than 16 MiB: not a profiler trace"):
+        read_trace(TraceFile("t.json", sum(map(len, pieces)), lambda: iter(pieces)))
