@@ -227,13 +227,14 @@ def _takes_text(model: Model) -> bool:
 
 def _as_found(scenario: Scenario, found: ModelSource) -> tuple[Scenario, tuple[str, ...]]:
     """The scenario with what its model's name says beside the model: an adapter, the type of GGUF files; notes."""
+    adapter, quant = found.adapter, found.gguf_quant
+    if adapter is None and quant is None:
+        return scenario, ()
     from vramwise.scenario.adapted import with_adapter, with_file_type
 
-    if found.gguf_quant is not None:
-        return with_file_type(scenario, found.gguf_quant)
-    adapter = found.adapter
-    if adapter is None:
-        return scenario, ()
+    if quant is not None:
+        return with_file_type(scenario, quant)
+    assert adapter is not None
     return with_adapter(scenario, adapter.name, adapter.as_training(), adapter.rank, adapter.stored_bytes)
 
 

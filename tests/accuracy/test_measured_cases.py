@@ -20,7 +20,7 @@ COUNTS = {
     "llamacpp.jsonl": (159, 477),
     "serving-2026.jsonl": (66, 265),
     "serving-community.jsonl": (19, 21),
-    "serving-logs.jsonl": (89, 378),
+    "serving-logs.jsonl": (89, 377),
     "serving-mlx.jsonl": (23, 23),
     "serving-predicted.jsonl": (45, 134),
     "serving-threads.jsonl": (17, 41),

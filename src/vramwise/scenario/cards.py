@@ -6,7 +6,6 @@ import re
 
 from vramwise.errors import ScenarioError, clipped
 from vramwise.records import record
-from vramwise.scenario.machines import machine_named
 from vramwise.scenario.messages import refusal
 from vramwise.scenario.values import LARGEST_WHOLE_NUMBER, Kind, Schema, Size, Whole
 from vramwise.units import format_bytes
@@ -47,6 +46,8 @@ def plain_cards(
         return _listed(gpus, written, num_gpus, gpu_total_bytes)
     if written is None:
         return Cards(None, num_gpus, gpu_total_bytes)
+    from vramwise.scenario.machines import machine_named
+
     count, memory = _counted(written)
     machine = machine_named(memory)
     if machine is not None:

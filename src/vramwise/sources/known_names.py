@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cache, lru_cache, partial
 
 from vramwise.errors import SourceError, clipped, nearest
-from vramwise.formats.quantization_config import AS_NAMED
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
@@ -118,12 +117,15 @@ def near(name: str) -> list[str]:
 
 
 def _pipelines_near(short: str, has_others: bool) -> list[str]:
-    """Pipelines of images that begin with a name's first word, else, where nothing else is near, that look alike."""
+    """Pipelines of images that begin with a name's first word, or the first two where models of text begin with it too;
+    else, where nothing else is near, that look alike."""
     from vramwise.sources.pipelines import pipeline_names
 
     by_short = {name.rpartition("/")[2].lower(): name for name in pipeline_names()}
-    first = "".join(words_of(short)[:1])
-    begin = [name for other, name in by_short.items() if len(first) >= _SHORTEST and words_of(other)[:1] == (first,)]
+    words = words_of(short)
+    first = words[:2] if words[:1] in {of_text[:1] for of_text, _ in _spellings()} else words[:1]
+    long_enough = len("".join(first[:1])) >= _SHORTEST
+    begin = [name for other, name in by_short.items() if long_enough and words_of(other)[: len(first)] == first]
     return begin or ([] if has_others else [by_short[one] for one in nearest(short.lower(), by_short)])
 
 
@@ -290,6 +292,8 @@ def _quantized(name: str) -> ModelSource | None:
         return None
     config = {key: value for key, value in base_model.config.items() if key != "quantization_config"}
     if table:
+        from vramwise.formats.quantization_config import AS_NAMED
+
         config["quantization_config"] = {**table, AS_NAMED: True} if "quant_method" in table else table
     note = f"{clipped(name)}: sizes of {base_model.id} with {words}, as its name says"
     return replace(base_model, id=name, config=config, note=note)

@@ -13,7 +13,6 @@ from vramwise.units import round_up
 
 HOPPER = 9.0
 TRITON_MXFP4_VERSION = (0, 11)
-MARLIN_PADS_VERSION = (0, 10, 1)
 TRITON_HOPPER_VERSION = (0, 13)  # Triton's kernels on 9.0 to 10.x alone; before on everything from 9.0 on
 TRITON_SHIPPED_VERSION = (
     0,
@@ -52,7 +51,7 @@ def expert_padding(
         multiple = GFX942_MULTIPLE if is_small else ROCM_MULTIPLE
         added = sum(one.padded(multiple, multiple) for one in experts)
         return _node(added, added, _ROCM)
-    if capability is None or version < MARLIN_PADS_VERSION:
+    if capability is None:
         return None
     kernel = _mxfp4_kernel(version, capability)
     marlin = sum(one.padded(MARLIN_INTERMEDIATE, PADDED_HIDDEN) for one in experts)

@@ -10,6 +10,7 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import SourceError
+from vramwise.units import MIB
 from vramwise.utilization.profiler.batches import (
     ABSENT_TEXTS,
     LARGEST,
@@ -75,7 +76,7 @@ MOST_KEPT = 40_000_000
 """At most some 2 GB; a step of a large model has some 10,000 to 100,000."""
 KEPT_OF_A_LIKE = 16
 """So many events take as much memory as a like that only one event has."""
-LONGEST_TEXT = 2**20
+LONGEST_TEXT = MIB
 """Of what a collective states: the ranks of a group of ten thousand take 60 kB."""
 MOST_DEVICES = 256
 """Whose allocators one process uses."""

@@ -80,7 +80,7 @@ def plain(file: IO[bytes]) -> Iterator[bytes]:
 
 def gunzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
     """The text of a gzip file, member after member, never more than a chunk of it at a time. Raises SourceError for a
-    damaged one."""
+    damaged one, CutOff for one that ends too early."""
     read, written = 0, 0
     unpacker = zlib.decompressobj(wbits=31)
     waiting = b""
