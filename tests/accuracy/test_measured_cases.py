@@ -20,14 +20,14 @@ COUNTS = {
     "llamacpp.jsonl": (159, 477),
     "serving-2026.jsonl": (66, 265),
     "serving-community.jsonl": (19, 21),
-    "serving-logs.jsonl": (89, 377),
+    "serving-logs.jsonl": (89, 378),
     "serving-mlx.jsonl": (23, 23),
     "serving-predicted.jsonl": (45, 134),
     "serving-threads.jsonl": (17, 41),
     "serving-unseen.jsonl": (78, 209),
     "serving-vllm-2026.jsonl": (37, 120),
     "serving-vllm019.jsonl": (38, 292),
-    "serving.jsonl": (162, 404),
+    "serving.jsonl": (160, 395),
     "throughput.jsonl": (157, 157),
     "training-2026.jsonl": (154, 311),
     "training-examples.jsonl": (42, 43),
@@ -83,3 +83,13 @@ def test_every_line_is_plain_json_that_the_schema_describes(name):
     validator = Draft202012Validator(case_schema())
     for line in (FOLDER / name).read_text(encoding="utf-8").splitlines():
         assert list(validator.iter_errors(json.loads(line, parse_constant=refuse))) == []
+
+
+def test_no_measurement_is_there_twice(cases):
+    """Two documents that print the same sizes of the same model to the last digit tell of one run."""
+    said: dict[tuple[object, ...], set[str]] = {}
+    for case in (one for many in cases.values() for one in many):
+        sizes = tuple(sorted((name, value) for name, value in case.measured.items() if name != "oom"))
+        if len(sizes) > 3:
+            said.setdefault((str(case.scenario["model"]), sizes), set()).add(case.source.split(":")[0].split(" ")[0])
+    assert [sources for sources in said.values() if len(sources) > 1] == []
