@@ -92,6 +92,13 @@ def test_tensorrt_llm_gives_the_cache_nine_tenths_of_what_is_free() -> None:
     assert cache["kv_cache_tokens"].expected % 32 == 0
 
 
+def test_tensorrt_llms_nvfp4_cache_has_a_scale_for_sixteen_values() -> None:
+    """_torch/pyexecutor/resource_manager.py get_cache_bytes_per_token: quant_vector_size 16, of one byte each."""
+    eight, four = (serve("tensorrt-llm", kv_cache_dtype=name).quantities for name in ("fp8_e4m3", "nvfp4"))
+    a_token = [said["kv_cache_bytes"].expected / said["kv_cache_tokens"].expected for said in (eight, four)]
+    assert a_token[1] / a_token[0] == pytest.approx(9 / 16, rel=1e-3)
+
+
 def test_tensorrt_llms_documented_log_is_met_within_a_tenth() -> None:
     """docs/source/reference/memory.md: Llama-2-7B in fp8, 79.10 GiB in total, 70.48 GiB available for the cache."""
     result = serve(
