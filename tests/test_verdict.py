@@ -42,18 +42,6 @@ def test_a_larger_room_never_gets_a_worse_word_or_a_lower_probability(need, room
     assert better.probability >= worse.probability
 
 
-@given(needs(), sizes, sizes, sizes)
-def test_a_room_for_all_bytes_but_for_no_piece_is_no_worse_than_a_smaller_one(need, less, room, segment):
-    """Where pieces are too small the need is said with one segment more than the room; bytes alone have room there."""
-    room = max(room, int(need.expected))
-    more = Quantity(need.low, room + 1 + segment, max(int(need.high), room + 1 + segment))
-    stopped = verdict_of(more, room, lacks_a_piece=True)
-    assert stopped.word == "does not fit"
-    assert stopped.probability < 0.5
-    smaller = verdict_of(need, min(less, int(need.expected) - 1)) if need.expected else stopped
-    assert smaller.probability <= stopped.probability
-
-
 @given(needs(), sizes)
 def test_the_word_follows_from_the_interval_and_the_room(need, room):
     found = verdict_of(need, room)

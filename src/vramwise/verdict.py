@@ -18,7 +18,6 @@ own source (0.72, 0.80; 0.83, 0.80; 0.914, 0.914 to the two sides). Most lie clo
 BEYOND: Final = 0.05
 SURE: Final = 0.95
 BELOW_SURE: Final = 0.9499
-BELOW_EVEN: Final = 0.4999
 TAIL_ABOVE: Final = 0.22
 TAIL_BELOW: Final = 0.11
 """How far beyond its interval a need lies on average where it does lie there, as a share of the end that it passed.
@@ -80,13 +79,8 @@ class LateReasons(Sequence[str]):
         return tuple, (self._all(),)
 
 
-def verdict_of(
-    needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (), *, runs: bool = True, lacks_a_piece: bool = False
-) -> Verdict:  # fmt: skip
+def verdict_of(needed: Quantity, usable_bytes: int, reasons: Iterable[str] = (), *, runs: bool = True) -> Verdict:
     """What is said of a need and the room for it; where it `runs` in no room whatever, the reasons say why.
-
-    `lacks_a_piece`: the bytes have room and no free piece is large enough. That is just below even: on a smaller card,
-    on which the bytes have no room either, nothing is likelier.
 
     *does not fit* where the expected need is above the room, *tight* where it is not and the probability of fitting is
     below 95 %, *fits* otherwise. A smaller need (each end of its interval smaller or equal) never gets a worse word or
@@ -95,7 +89,7 @@ def verdict_of(
     headroom = int(usable_bytes - needed.expected)
     if not runs:
         return Verdict("does not fit", headroom, 0.0, tuple(reasons))
-    probability = max(probability_of_fitting(needed, usable_bytes), BELOW_EVEN if lacks_a_piece else 0.0)
+    probability = probability_of_fitting(needed, usable_bytes)
     said: Sequence[str] = reasons if isinstance(reasons, LateReasons) else tuple(reasons)
     word = word_of(needed.expected, needed.high, usable_bytes)
     if word == "tight":

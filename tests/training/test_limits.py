@@ -191,14 +191,3 @@ def test_of_gradients_that_go_as_they_come_the_largest_is_certain(
         assert result.quantities["peak_allocated"].low >= sum(
             part.low for part in peak.components.children if part.name in ("weights", "gradients", "optimizer states")
         )
-
-
-def test_a_larger_card_is_no_less_likely_to_fit() -> None:
-    """Between the room that tensors take and the one in which segments break up less, as below both."""
-    stated = {"model": "01-ai/Yi-6B", "task": "train", "gpu": "h100-sxm-80gb"}
-    cards = [49_500_000_000, 50_163_018_651, 50_513_109_509, 52_000_000_000, 53_100_000_000]
-    verdicts = [estimate({**stated, "gpu_total_bytes": card}).verdict for card in cards]
-    likely = [verdict.probability for verdict in verdicts if verdict is not None]
-    assert likely == sorted(likely)
-    reasons = [" ".join(verdict.reasons) for verdict in verdicts if verdict is not None]
-    assert ["no free piece" in said for said in reasons] == [False, True, True, True, False]

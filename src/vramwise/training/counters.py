@@ -228,4 +228,4 @@ def judged(
         reasons += left_out_by_the_card(train, gpu)
     if headroom < 0:
         reasons += alone
-    return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None, lacks_a_piece=bool(wanted))
+    return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None)
