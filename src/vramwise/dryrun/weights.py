@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Final
 
 from vramwise.errors import VramwiseError
@@ -51,12 +52,14 @@ def weights_from_configs() -> list[tuple[Any, str, Any]]:
         if given is not None and not isinstance(given, str):
             return given
         said = {key: value for key, value in kwargs.items() if key not in _OF_MODELS}
-        try:
-            return (kind or transformers.AutoConfig).from_pretrained(given or name, return_unused_kwargs=True, **said)[
-                0
-            ]
-        except OSError:
-            return transformers.AutoConfig.from_pretrained(given or name, return_unused_kwargs=True, **said)[0]
+
+        def read_by(reader: Any) -> Any:
+            return reader.from_pretrained(given or name, return_unused_kwargs=True, **said)[0]
+
+        if kind is not None:
+            with suppress(OSError):
+                return read_by(kind)
+        return read_by(transformers.AutoConfig)
 
     def auto_from(cls: Any, name: Any, *_: Any, **kwargs: Any) -> Any:
         config = configured(None, name, kwargs)

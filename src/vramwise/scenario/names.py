@@ -359,11 +359,14 @@ SERVE_QUANTIZATION_MEANT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bnb", "bitsandbytes-4bit", "bnb-4bit"), "bitsandbytes-nf4 or bitsandbytes-int8"),
 }
 """What people look for who write a format of the weights so."""
-_NEAREST_OF_MIXES = {"q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0"}
+GGUF_QUANT_OF_BITS: Final[Mapping[str, str]] = {
+    "q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0",
+}  # fmt: skip
+"""What is usual of so many bits, where no more is said."""
 GGUF_QUANT_MEANT: Final[Mapping[str, str]] = {
     **{
         f"ud-{bits}-k-xl": f"a mix of its maker's own, to which {name} is the nearest"
-        for bits, name in _NEAREST_OF_MIXES.items()
+        for bits, name in GGUF_QUANT_OF_BITS.items()
     },
     **dict.fromkeys(("int4", "4bit"), "4 bits are Q4_K_M"),
     **dict.fromkeys(("int8", "8bit", "fp8"), "8 bits are Q8_0"),

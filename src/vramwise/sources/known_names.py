@@ -123,17 +123,22 @@ def _pipelines_near(short: str, has_others: bool) -> list[str]:
 
     by_short = {name.rpartition("/")[2].lower(): name for name in pipeline_names()}
     words = words_of(short)
-    first = words[:2] if words[:1] in {of_text[:1] for of_text, _ in _spellings()} else words[:1]
+    first = words[:2] if not _families().isdisjoint(words[:1]) else words[:1]
     long_enough = len("".join(first[:1])) >= _SHORTEST
     begin = [name for other, name in by_short.items() if long_enough and words_of(other)[: len(first)] == first]
     return begin or ([] if has_others else [by_short[one] for one in nearest(short.lower(), by_short)])
 
 
+@cache
+def _families() -> frozenset[str]:
+    """The first words of all names."""
+    return frozenset(words[0] for words, _ in _spellings() if words)
+
+
 def _meant_by(short: str) -> Iterator[str]:
     """The model that a name would mean with a known first word, else the one of that family nearest to its size."""
     first, *rest = words_of(short) or ("",)
-    families = {words[0] for words, _ in _spellings() if words}
-    known_first = first if first in families else next(iter(nearest(first, families, 1)), None)
+    known_first = first if first in _families() else next(iter(nearest(first, sorted(_families()), 1)), None)
     if known_first is None or len(first) < _SHORTEST:
         return
     for words in ((known_first, *rest), (known_first, *(word for word in rest if size_in_name(word) is None))):

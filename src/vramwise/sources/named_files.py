@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 
 from vramwise.errors import UsageError, clipped
+from vramwise.scenario.names import GGUF_QUANT_OF_BITS
 from vramwise.sources.catalog import written_behind_organisation
 from vramwise.sources.gguf_names import file_type_named
 from vramwise.sources.known_names import known, meant, spelled_alike
-from vramwise.sources.ollama_library import LibraryModel, library_model, type_of_tag
+from vramwise.sources.ollama_library import QAT_TYPE, LibraryModel, library_model, type_of_tag
 from vramwise.sources.quantized_names import OWN_GGUF_TYPES, nearest_type
 from vramwise.sources.repository import ModelSource
 
@@ -18,9 +19,6 @@ _GGUF = re.compile(
     re.IGNORECASE,
 )
 _WORDS = re.compile(r"(?P<base>[^/:]+?)[\s-]+(?P<type>gguf|i?q\d(?:_\w+)?)", re.IGNORECASE)
-_LEVELS = {"q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0"}
-"""What is usual of so many bits, where no more is said."""
-_QAT = "Q4_0"  # what models trained for quantization are published in (google/gemma-3-4b-it-qat-q4_0-gguf)
 
 
 def of_gguf_files(name: str) -> ModelSource | None:
@@ -32,7 +30,7 @@ def of_gguf_files(name: str) -> ModelSource | None:
     base = _model_called(match["base"]) if match is not None else None
     if match is None or base is None:
         return None
-    stated = match["pick"] or match["type"] or (_QAT if match["qat"] else None)
+    stated = match["pick"] or match["type"] or (QAT_TYPE if match["qat"] else None)
     if stated is not None and stated.lower().endswith(".gguf"):
         stated = _type_in_file(stated)
     return _as_files(name, base, stated)
@@ -47,7 +45,7 @@ def of_words(name: str) -> ModelSource | None:
     base = inner or known(match["base"]) or meant(match["base"])
     if base is None:
         return None
-    stated = _LEVELS.get(match["type"].lower(), match["type"]) if match["type"].lower() != "gguf" else None
+    stated = GGUF_QUANT_OF_BITS.get(match["type"].lower(), match["type"]) if match["type"].lower() != "gguf" else None
     stated = stated or (inner.gguf_quant if inner is not None else None)
     return replace(_as_files(name, base, stated), others=base.others)
 
@@ -58,7 +56,7 @@ def of_a_tag(name: str) -> ModelSource | None:
         return None
     level = re.search(r"[:-](q\d)$", name.lower())
     try:
-        stated = _LEVELS.get(level[1]) if level is not None else type_of_tag(name.partition(":")[2].lower())
+        stated = GGUF_QUANT_OF_BITS.get(level[1]) if level is not None else type_of_tag(name.partition(":")[2].lower())
     except UsageError:
         return None
     if stated is None:

@@ -16,7 +16,7 @@ from vramwise.sources.gguf_names import file_type_named
 from vramwise.tables import Row, table
 
 _TYPE_AT_END = re.compile(r"(?:^|-)(i?q\d\w*|[bm]?x?fp?(?:4|8|16|32)|nvfp4|int\d|qat)$", re.I)
-_QAT = "Q4_0"  # what models trained for quantization are published in
+QAT_TYPE = "Q4_0"  # what models trained for quantization are published in (google/gemma-3-4b-it-qat-q4_0-gguf)
 _ELSEWHERE = "vramwise estimate MODEL --task serve --engine ollama describes any model"
 
 
@@ -70,7 +70,7 @@ def type_of_tag(tag: str) -> str | None:
     match = _TYPE_AT_END.search(tag)
     if match is None:
         return None
-    kind = _QAT if match.group(1) == "qat" else file_type_named(match.group(1))
+    kind = QAT_TYPE if match.group(1) == "qat" else file_type_named(match.group(1))
     if kind is None or kind == "custom":
         raise UsageError(f'ollama: the type of "{clipped(tag)}" is not known here: expected one such as q4_K_M or fp16')
     return kind

@@ -259,14 +259,6 @@ def plan_pool(
     )
 
 
-def pool_of_full_layers(
-    specs: Sequence[LayerSpec], block_size: int, *, decode_context_parallel: int = 1
-) -> PoolPlan:  # fmt: skip
-    """One group of layers that all keep every token, each in pages of its own size (vLLM UniformTypeKVCacheSpecs)."""
-    page = sum(spec.token_bytes for spec in specs) * block_size
-    return PoolPlan(page, 1, (LayerGroup(specs[0], 1, block_size),), decode_context_parallel)
-
-
 def _block_sizes(counts: dict[LayerSpec, int], block_size: int) -> dict[LayerSpec, int]:
     """Tokens in a block of each kind, so that all pages are as large as the largest."""
     attention = [spec for spec in counts if spec.token_bytes]

@@ -37,6 +37,12 @@ def is_packed(cache_dtype: str) -> bool:
     return cache_dtype in _TURBO or cache_dtype in _BITS or cache_dtype in _BLOCKS
 
 
+def packed_element_bytes(cache_dtype: str) -> float:
+    """Bytes of a value where heads are not laid out apart: NVFP4's with its part of a scale, as TensorRT-LLM counts
+    them (_torch/pyexecutor/resource_manager.py get_cache_bytes_per_token); else of the bytes that the tensor has."""
+    return 0.5 + 1 / _BLOCK if cache_dtype in _BLOCKS else 1
+
+
 def packed_head_bytes(cache_dtype: str, key_dim: int, value_dim: int) -> int | None:
     """Bytes that a token takes in one head, None where they are those of its elements."""
     if cache_dtype in _BITS:

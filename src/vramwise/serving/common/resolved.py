@@ -8,7 +8,7 @@ from typing import Self
 from vramwise.formats import dtype
 from vramwise.records import record
 from vramwise.scenario.definition import ServeSettings
-from vramwise.serving.common.packed_heads import is_packed
+from vramwise.serving.common.packed_heads import is_packed, packed_element_bytes
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import Version
 
@@ -46,5 +46,5 @@ class ResolvedServe:
 def cache_element_bytes(kv_cache_dtype: str, storage: Storage) -> float:
     """Bytes an element of a KV cache of that dtype; `auto` is the dtype of what stays in high precision."""
     if is_packed(kv_cache_dtype):
-        return 1  # of the bytes that the cache's tensor has
+        return packed_element_bytes(kv_cache_dtype)
     return storage.bytes_per_element if kv_cache_dtype == AS_THE_MODEL else dtype(kv_cache_dtype).bits / 8

@@ -33,7 +33,6 @@ from vramwise.serving.tensorrt_llm.experts import expert_padding
 
 DEFAULT_FRACTION = 0.9
 DEFAULT_BLOCK = 32
-NVFP4_BYTES = 0.5 + 1 / 16
 _QKV = frozenset({"q_proj", "k_proj", "v_proj"})
 _PAGE_RANKS, _LARGEST_RANK = 8, 64  # PeftCacheConfig: optimalAdapterSize, maxAdapterSize
 
@@ -75,7 +74,7 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None) -> ResolvedServ
 
 def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> PooledBudget:
     own, settings = r.storage.bytes_per_element, r.settings
-    dtypes = CacheDtypes(_cache_element_bytes(r), own, own)
+    dtypes = CacheDtypes(r.cache_element_bytes, own, own)
     specs = model_specs(
         model, settings.tensor_parallel_size, dtypes, False, engine_stages(settings), stage
     )  # fmt: skip
@@ -95,11 +94,6 @@ def _budget(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Pool
         share_name="gpu_memory_utilization",
         share=r.share,
     )
-
-
-def _cache_element_bytes(r: ResolvedServe) -> float:
-    """NVFP4's 16 values share an fp8 scale (_torch/pyexecutor/resource_manager.py get_cache_bytes_per_token)."""
-    return NVFP4_BYTES if r.settings.kv_cache_dtype == "nvfp4" else r.cache_element_bytes
 
 
 def _weights(model: Model, r: ResolvedServe, gpu: Gpu | None, stage: int) -> Node:

@@ -24,7 +24,6 @@ from vramwise.serving.common.kv_cache import (
     engine_caches,
     layer_specs,
     plan_pool,
-    pool_of_full_layers,
 )
 from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.common.packed_heads import OUTER_LAYERS, is_packed, keeps_outer_layers
@@ -258,8 +257,7 @@ def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
         inner = range(OUTER_LAYERS, model.num_layers - OUTER_LAYERS)
         whose = [number for number, block in enumerate(layers, start) for _ in block.caches]  # a draft's come behind
         packed = [at >= len(whose) or whose[at] in inner for at in range(len(specs))]
-        mixed = [spec if held else own[at] for at, (spec, held) in enumerate(zip(specs, packed, strict=True))]
-        return pool_of_full_layers(mixed, r.block_size, decode_context_parallel=settings.decode_context_parallel_size)
+        specs = tuple(spec if held else own[at] for at, (spec, held) in enumerate(zip(specs, packed, strict=True)))
     return plan_pool(
         specs,
         r.block_size,
