@@ -88,6 +88,22 @@ def test_vllm_leaves_what_must_stay_free():
     assert serving(reserve_bytes="10%", gpu_memory_utilization=0.85).verdict.fits
 
 
+def test_what_must_stay_free_is_asked_of_each_card_of_llama_cpp():
+    # the counters are sums over the cards: 2 x 40 GiB were held against the 71 GiB of one
+    both = estimate(
+        "llama-3.1-70b",
+        task="serve",
+        gpus=["a100-80gb"] * 2,
+        reserve_bytes="10%",
+        engine="llama.cpp",
+        gguf_quant="Q8_0",
+        n_ctx=8192,
+    )
+    assert max(rank.bytes for rank in both.ranks) < both.capacity.usable_bytes < both.quantities["nvidia_smi"].expected
+    assert both.verdict.fits
+    assert not any("the process fills" in reason for reason in both.verdict.reasons)
+
+
 def test_longer_requests_need_no_less_of_what_vllm_may_use():
     needs = [
         serving(reserve_bytes="50%", max_model_len=n).quantities["total_needed"] for n in (4096, 131_072, 1_000_000)

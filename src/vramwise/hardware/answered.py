@@ -49,6 +49,8 @@ def beside_others(result: Result, room: Room | None) -> Result:
     reasons = LateReasons([limits], lambda: judged.reasons)
     if not judged.fits or filled is None or filled.expected <= room.usable_bytes or not room.reserve_bytes:
         return replace(result, verdict=replace(judged, reasons=reasons))
+    if filled == result.quantities.get("total_needed"):  # it was judged; llama.cpp's is the sum over its cards
+        return replace(result, verdict=replace(judged, reasons=reasons))
     left, asked = (format_bytes(size) for size in (max(0, room.free_bytes - int(filled.expected)), room.reserve_bytes))
     kept = f"the process fills {format_bytes(int(filled.expected))}: of {asked} that must stay free {left} are left"
     verdict = verdict_of(filled, room.usable_bytes, LateReasons([kept, limits], lambda: judged.reasons))
