@@ -15,6 +15,7 @@ from vramwise.estimation import estimate
 from vramwise.models.type_facts import facts
 
 QWEN3, GPT_OSS, MLLAMA = "Qwen/Qwen3-8B", "openai/gpt-oss-20b", "meta-llama/Llama-3.2-11B-Vision-Instruct"
+NVFP4 = "nvidia/DeepSeek-V3.1-NVFP4"
 
 
 def notes(model: str, version: str | None, engine: str = "vllm") -> tuple[str, ...]:
@@ -32,6 +33,9 @@ def notes(model: str, version: str | None, engine: str = "vllm") -> tuple[str, .
         ("t5-3b", "vllm", "0.6.6", "take another engine"),
         (GPT_OSS, "vllm", "0.9.0", "vLLM 0.9.0 does not know mxfp4 weights"),
         (GPT_OSS, "vllm", "0.10.0", "0.10.1 is the first"),
+        (GPT_OSS, "sglang", "0.4.9", "SGLang 0.4.9 does not know mxfp4 weights (srt/layers/quantization; 0.5 is the"),
+        (NVFP4, "vllm", "0.7.3", "vLLM 0.7.3 does not know modelopt nvfp4 weights (layers/quantization; 0.8 is the"),
+        (NVFP4, "sglang", "0.4.4", "0.4.5 is the first"),
     ],
 )
 def test_a_version_without_the_class_or_the_format_is_refused(model: str, engine: str, version: str, said: str) -> None:
@@ -46,7 +50,7 @@ def test_a_version_without_the_class_or_the_format_is_refused(model: str, engine
     [
         (QWEN3, "vllm", "0.7.2", "vLLM 0.7.2 has no class of its own for qwen3 (0.8.4 is the first)"),
         (QWEN3, "vllm", "0.8.3", "it runs transformers' where that can be"),
-        (GPT_OSS, "sglang", "0.4.9", "SGLang 0.4.9 has no class of its own for gpt_oss (0.5.1 is the first)"),
+        ("LiquidAI/LFM2-1.2B", "sglang", "0.5.7", "SGLang 0.5.7 has no class of its own for lfm2 (0.5.9 is the first)"),
         (MLLAMA, "vllm", "0.11.0", "(0.10.2 was the last)"),
         ("t5-3b", "vllm", None, "vLLM has no class of its own for t5: it runs"),
     ],

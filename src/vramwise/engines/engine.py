@@ -176,6 +176,11 @@ class Engine:
     """Where its sources list the classes of models that it has, whose types are rows of models/type_facts.csv."""
     others_since: tuple[int, ...] = ()
     """The first version that runs transformers' own class of a model where it has none."""
+    formats_since: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """What quantized a checkpoint, a kind of weights behind it where that came later, and the first version that reads
+    it; not all that it reads."""
+    formats: str = ""
+    """Where its sources list them."""
     adapter_ranks: tuple[int, ...] = ()
     """Ranks that room for adapters may be asked for, ascending; empty: no room is counted for a model's adapter."""
     takes_any_adapter_rank: bool = False

@@ -12,6 +12,16 @@ RECORD = Engine(
     title="SGLang",
     classes="srt/models",
     others_since=(0, 4, 6),  # srt/models/transformers.py of 0.4.7; 0.4.6 has none, its posts were not read
+    # each of 100 releases; of compressed-tensors in NVFP4 the schemes' files
+    formats_since={
+        "modelopt": (0, 4, 1),
+        "modelopt nvfp4": (0, 4, 5),
+        "mxfp4": (0, 5),
+        "quark": (0, 5),
+        "auto-round": (0, 5, 4),
+        "compressed-tensors nvfp4": (0, 5, 7),
+    },
+    formats="srt/layers/quantization",
     serving="sglang",
     newest="0.5.23",
     memory_share="mem_fraction_static",

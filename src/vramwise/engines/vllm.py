@@ -48,6 +48,22 @@ RECORD = Engine(
     },
     classes="models/registry.py",
     others_since=(0, 7, 2),  # models/registry.py _FALLBACK_MODEL, since 0.8.3 _TRANSFORMERS_MODELS; 0.7.1 has none
+    # each of 69 releases; of compressed-tensors in NVFP4 the schemes' files
+    formats_since={
+        "gptq": (0, 2, 6),
+        "fp8": (0, 4, 1),
+        "bitsandbytes": (0, 5),
+        "compressed-tensors": (0, 5),
+        "compressed-tensors nvfp4": (0, 9),
+        "fbgemm_fp8": (0, 5, 3),
+        "modelopt": (0, 6, 1),
+        "modelopt nvfp4": (0, 8),
+        "quark": (0, 7),
+        "torchao": (0, 8, 4),
+        "auto-round": (0, 9),
+        "mxfp4": (0, 10, 1),
+    },
+    formats="layers/quantization",
     adapter_ranks=(8, 16, 32, 64, 128, 256, 320, 512),  # 0.26.0 config/lora.py MaxLoRARanks; 1 older ones do not take
     command_line=CommandLine(
         programs=("vllm",),

@@ -1,4 +1,6 @@
-"""Types of models that a version of an engine has no class for: refused, or run by transformers' own class.
+"""Types of models that a version of an engine has no class for, and formats that it does not read.
+
+A type without a class is refused, or run by transformers' own class.
 
 vLLM 0.10.2 models/registry.py `inspect_model_cls` and SGLang 0.5.10 model_loader/utils.py look for the class by its
 name, then take transformers' where that says that it can be (`is_backend_compatible`), and refuse the model otherwise;
@@ -12,6 +14,7 @@ from vramwise.errors import ScenarioError
 from vramwise.models import Model
 from vramwise.models.type_facts import fact_of
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.storage import Storage, quantization_method
 from vramwise.serving.common.versions import Version, at_version, shown_version
 
 
@@ -42,12 +45,16 @@ def check_class(engine: Engine, settings: ServeSettings, model: Model, version: 
     )
 
 
-def check_format_is_known(engine: Engine, method: str, since: Version, version: Version, where: str) -> None:
+def check_format_is_known(engine: Engine, model: Model, storage: Storage, version: Version) -> None:
     """Raise ScenarioError for a checkpoint whose format came with a later version."""
+    method, rule = quantization_method(model), storage.quantization
+    kind = f"{method} {rule.layout}" if rule is not None else method
+    named = kind if kind in engine.formats_since else method
+    since = engine.formats_since.get(named, ())
     if version < since:
         first = shown_version(since)
         raise ScenarioError(
             "serve.engine_version",
-            f"{at_version(engine.title, version)} does not know {method} weights ({where}; {first} is the first): "
-            f"say engine_version {first} or newer",
+            f"{at_version(engine.title, version)} does not know {named} weights ({engine.formats}; {first} is the "
+            f"first): say engine_version {first} or newer",
         )

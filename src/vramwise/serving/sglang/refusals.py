@@ -9,7 +9,7 @@ from vramwise.models import Model
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import capability_of, server_storage
-from vramwise.serving.common.own_classes import check_class
+from vramwise.serving.common.own_classes import check_class, check_format_is_known
 from vramwise.serving.common.refusals import (
     check_expert_ranks,
     check_format,
@@ -38,7 +38,9 @@ def check(scenario: Scenario, model: Model, gpu: Gpu | None) -> tuple[str, ...]:
     check_format(settings, model, storage)
     if not settings.expert_parallel:  # with it, only ranks that share an expert count
         check_expert_ranks(settings, model)
-    notes_on_class = check_class(RECORD, settings, model, version_of(settings.engine_version))
+    version = version_of(settings.engine_version)
+    notes_on_class = check_class(RECORD, settings, model, version)
+    check_format_is_known(RECORD, model, storage, version)
     _check_arguments(settings, model)
     shards = ShardCheck(model, storage, gpu, quantized)
     shards.check(settings)

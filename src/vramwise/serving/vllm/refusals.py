@@ -58,7 +58,6 @@ MM_LIMITS_FOR_ALL = (0, 10, 2)  # before, limits for a model of text alone are a
 # layers/quantization/__init__.py: the first version without it, and what the version before is called
 _REMOVED = {"bitsandbytes": ((0, 28), "0.27"), "gguf": ((0, 24), "0.23")}
 _LAST_TO_ASK = (0, 11, 0)  # VLLM_USE_V1=0 ends it there; 0.11.1 does not read the variable
-_MXFP4 = (0, 10, 1)  # layers/quantization/__init__.py (0.10.0 no)
 _E5M2_FOR_COMPRESSED = (0, 24)  # attention.py: compressed-tensors checkpoints may have it (0.22.1 no)
 COMPRESSED_IN_FP32 = (0, 11)  # compressed_tensors.py get_supported_act_dtypes (0.8.5 no, 0.11.0 yes)
 # layout of a format -> least compute capability, and the version from which Turing (7.5) is enough
@@ -107,7 +106,7 @@ def _check_configuration(settings: ServeSettings, model: Model, storage: Storage
     version = vllm_version(settings)
     check_batch(settings.max_num_batched_tokens, settings.max_num_seqs)
     _check_dtype(settings, model, gpu, version)
-    _check_format(settings, model, version)
+    _check_format(settings, model, storage, version)
     _check_capability(storage, gpu, version)
     _check_compute(storage, model, version)
     _check_cache(settings, model, storage, version)
@@ -151,10 +150,9 @@ def removed_format(settings: ServeSettings, model: Model) -> str | None:
     return next((known for known in _REMOVED if method.startswith(known)), None)
 
 
-def _check_format(settings: ServeSettings, model: Model, version: Version) -> None:
+def _check_format(settings: ServeSettings, model: Model, storage: Storage, version: Version) -> None:
     """Formats that the version has no longer, and bitsandbytes' own files, which ranks cannot share."""
-    if (settings.quantization or quantization_method(model)).startswith("mxfp4"):
-        check_format_is_known(RECORD, "mxfp4", _MXFP4, version, "layers/quantization/__init__.py")
+    check_format_is_known(RECORD, model, storage, version)
     name = removed_format(settings, model)
     if name is None:
         return
