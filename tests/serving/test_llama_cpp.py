@@ -364,6 +364,21 @@ def test_builds_without_lightning_attention_refuse_it(serve: dict[str, str]) -> 
         estimate({"model": "MiniMaxAI/MiniMax-Text-01", "task": "serve", "serve": {"engine": engine, **serve}})
 
 
+@pytest.mark.parametrize(
+    ("model", "version", "first"),
+    [
+        ("Qwen/Qwen3-8B", "b4980", "b5590"),
+        ("openai/gpt-oss-20b", "b5640", "b6122"),
+        ("Qwen/Qwen3.5-9B", "b7836", "b8095"),
+        ("google/gemma-3-27b-it", "2025-01-10", "b4980"),
+    ],
+)
+def test_builds_without_the_architecture_refuse_it(model: str, version: str, first: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"has no architecture for .*: say engine_version {first}, which has it"):
+        serve(model, engine_version=version)
+    assert serve(model, engine_version=first).quantities["weights"].expected
+
+
 def test_states_are_kept_for_drafted_tokens_too() -> None:
     """Logs of 27B hybrids: 149.62 MiB of states, 598.50 with three drafted tokens (3 rs_seq), 154.02 MiB of graph."""
     settings = {"gguf_quant": "Q4_K_M", "n_ctx": 32768, "n_parallel": 1, "engine_version": "2026-09-01"}

@@ -6,7 +6,6 @@ import re
 
 from vramwise.engines.llama_cpp import RECORD
 from vramwise.engines.ollama import RECORD as OLLAMA
-from vramwise.errors import ScenarioError
 from vramwise.hardware.room import rooms_of
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -20,6 +19,7 @@ from vramwise.serving.common.versions import version_of
 from vramwise.serving.llama_cpp.drafted import drafted_tokens
 from vramwise.serving.llama_cpp.ollama import LLAMA_SERVER_VERSION, STREAMS_VERSION, ollama_values
 from vramwise.serving.llama_cpp.own_engine import OwnEngine, own_engine
+from vramwise.serving.llama_cpp.refusals import check
 from vramwise.units import round_up
 
 LATEST_BUILD = 10**6
@@ -41,7 +41,6 @@ TWO_INPUT_COPIES_BUILD = 8000  # host buffers of b8211 and later hold two embedd
 OUTPUT_FIRST_BUILD = 7400  # PR 16653 (December 2025): the output counts as a layer and goes to the GPU first
 HALF_MASK_BUILD = 9390  # PR 23764 (end of May 2026): the mask is f16 with flash attention; b9272 still had f32
 INDEXER_CACHE_BUILD = 9430  # PR 23346 (June 2026): keys of DeepSeek 3.2's indexer have a cache; b8532 had none
-LIGHTNING_BUILD = 10410  # PR 27018 (opened August 13, 2026): MiniMax Text 01 and M1; no build before it runs them
 TURNED_CACHE_BUILD = 8640  # PR 21038 (April 2026): queries, keys and values are turned for quantized caches
 CACHE_COPIES_BUILD = 9455  # PR 23907 (June 2026): 16-bit copies of quantized caches are part of the compute buffer
 UNREAD_COPIES_BUILD = 10586  # by August 2026 (0c1e57098): inputs that nothing reads are copied too; b9665 does not
@@ -56,7 +55,6 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_BATCH = 2048
 DEFAULT_UBATCH = 512
 DEFAULT_QUANT = "Q4_K_M"  # what llama.cpp's -hf and ollama fetch when none is named
-MOST_DEVICES = 16  # llama_max_devices (src/llama.cpp), GGML_CUDA_MAX_DEVICES (ggml-cuda.h)
 
 PADDING = 256
 OLD_PADDING = 32  # without flash attention, before the unified cache
@@ -264,8 +262,7 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
     given = scenario.serve
     is_ik, own_runner = given.variant == "ik_llama.cpp", runs_itself(given)
     build = OWN_RUNNER_BUILD if own_runner else _build(given)
-    _check_architecture(model, build, is_ik)
-    _check_devices(scenario)
+    check(scenario, model, build, is_ik)
     own = own_engine(model, version_of(given.engine_version)) if own_runner else None
     slides = own is not None and own.window_memory is not None
     file_type = given.gguf_quant or _usual_type(given, model)
@@ -314,20 +311,6 @@ def resolve_plan(scenario: Scenario, model: Model, capacity: Capacity | None = N
         kv_on_gpu=not given.no_kv_offload,
         own=own,
     )
-
-
-def _check_architecture(model: Model, build: int, is_ik: bool) -> None:
-    """Raises ScenarioError for a build whose sources have no such architecture."""
-    if has_fact("ik_llama.cpp" if is_ik else "llama.cpp", "unknown", model.config.model_type, (build,)):
-        problem = f"{model.id} needs llama.cpp b{LIGHTNING_BUILD} or newer: lightning attention came in August 2026"
-        raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
-
-
-def _check_devices(scenario: Scenario) -> None:
-    """Raises ScenarioError for more GPUs than llama.cpp's arrays have room for."""
-    if scenario.num_gpus > MOST_DEVICES:
-        name = "ollama" if scenario.serve.engine == "ollama" else "llama.cpp"
-        raise ScenarioError("num_gpus", f"{name} takes at most {MOST_DEVICES} GPUs, got {scenario.num_gpus:,}")
 
 
 def _usual_type(given: ServeSettings, model: Model) -> str:
