@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache, partial
 from itertools import islice
+from typing import NamedTuple
 
 from vramwise.models.autograd.size import Dim, axis, total
 from vramwise.models.autograd.tape import Tape
@@ -16,6 +17,21 @@ from vramwise.models.model import Model
 from vramwise.models.operations.losses import LOSSES
 from vramwise.models.overrides import loss_of
 from vramwise.records import record, replace
+
+
+class MovedByNode(NamedTuple):
+    """Tensors that one node writes and reads: the places of their size and of their storage's among the block's."""
+
+    writes: bool
+    """A view writes nothing."""
+    tensors: tuple[tuple[int, int], ...]
+
+
+class Moved(NamedTuple):
+    """The different sizes in bytes of a block's tensors and storages, and what each node moves of them."""
+
+    sizes: tuple[Dim, ...]
+    nodes: tuple[MovedByNode, ...]
 
 
 @record(slots=False)
@@ -55,6 +71,22 @@ class BlockRun:
     def backward_flops(self) -> Dim:
         """The same of the backward pass: a product for each operand that needs a gradient."""
         return total(node.backward_flops for node in self.nodes)
+
+    @cached_property
+    def moved(self) -> Moved:
+        """What each of its nodes writes and reads."""
+        places: dict[Dim, int] = {}
+
+        def of(tensor: Tensor) -> tuple[int, int]:
+            sizes = tensor.nbytes, tensor.storage.nbytes
+            return places.setdefault(sizes[0], len(places)), places.setdefault(sizes[1], len(places))
+
+        nodes = []
+        for node in self.nodes:
+            read_from = {tensor.storage for tensor in node.inputs}
+            made = [of(tensor) for tensor in node.outputs if tensor.storage not in read_from]
+            nodes.append(MovedByNode(bool(made), (*made, *map(of, node.inputs))))
+        return Moved(tuple(places), tuple(nodes))
 
 
 @record(slots=False)

@@ -10,7 +10,6 @@ attention kernels. Not counted: gaps between kernels, the host.
 from __future__ import annotations
 
 from vramwise.models.autograd.size import Axes, evaluate
-from vramwise.models.autograd.tensor import Node, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.training.speed.rates import Rates
@@ -46,19 +45,24 @@ class BlockSeconds:
 
 
 def block_work(run: BlockRun, replayed: frozenset[int], axes: Axes) -> tuple[KernelWork, ...]:
-    """The kernels of a block at these sizes; `replayed`: places of those that run again in backward."""
+    """The kernels of a block at these sizes; `replayed`: places of those that run again in backward.
+
+    A tensor takes no more bytes on this rank than its storage, which is smaller where it repeats what lies there, or
+    where the sequence is cut between ranks.
+    """
+    sizes = [int(evaluate(size, axes)) for size in run.moved.sizes]
     return tuple(
         KernelWork(
             flops=int(evaluate(node.flops, axes)),
             gradient_flops=int(evaluate(node.backward_flops, axes)),
-            moved_bytes=sum(_moved(tensor, axes) for tensor in (*made, *node.inputs)),
+            moved_bytes=sum(min(sizes[own], sizes[storage]) for own, storage in moved.tensors),
             is_attention=node.primitive.is_attention,
             multiplies_by_weights=node.primitive.multiplies_by_weights,
             needs_gradient=any(tensor.requires_grad for tensor in node.inputs),
             is_repeated=place in replayed,
         )
-        for place, node, made in ((place, node, _made(node)) for place, node in enumerate(run.nodes))
-        if made or node.flops
+        for place, (node, moved) in enumerate(zip(run.nodes, run.moved.nodes, strict=True))
+        if moved.writes or node.flops
     )
 
 
@@ -72,19 +76,6 @@ def block_seconds(kernels: tuple[KernelWork, ...], rates: Rates, *, fp8: bool, a
         backward += second
         again += first if kernel.is_repeated else 0.0
     return BlockSeconds(forward, backward, again)
-
-
-def _moved(tensor: Tensor, axes: Axes) -> int:
-    """Bytes of a tensor on this rank: its storage is smaller where it repeats what lies there, or where the sequence is
-    cut between ranks.
-    """
-    return min(int(evaluate(tensor.nbytes, axes)), int(evaluate(tensor.storage.nbytes, axes)))
-
-
-def _made(node: Node) -> list[Tensor]:
-    """What a node writes: a view writes nothing."""
-    read_from = {tensor.storage for tensor in node.inputs}
-    return [tensor for tensor in node.outputs if tensor.storage not in read_from]
 
 
 def _seconds(kernel: KernelWork, rates: Rates, *, fp8: bool, attended: float) -> tuple[float, float]:
