@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -71,15 +74,27 @@ __all__ = [  # noqa: RUF022 - the version first
 ]
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+def come_when_asked_for(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """The `__getattr__` of a package whose names are imported from their modules, `homes`, when first asked for.
 
-    value: object = getattr(import_module(f"{__name__}.{home}"), name)
-    globals()[name] = value
-    return value
+    A name must not be that of a module of the package: once that is imported, the name means the module.
+    """
+
+    def found(name: str) -> object:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        import sys
+        from importlib import import_module
+
+        value: object = getattr(import_module(f"{package}.{home}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return found
+
+
+__getattr__ = come_when_asked_for(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

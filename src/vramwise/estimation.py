@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
-from vramwise.hardware import Gpu
 from vramwise.hardware.answered import beside_others, card_of, device_notes
 from vramwise.hardware.room import room_of
 from vramwise.models import Model, describe
@@ -21,6 +20,7 @@ from vramwise.site import THE_USERS, Asked, asking, site_in_use, using
 from vramwise.sources import ModelSource, resolve
 
 if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
     from vramwise.points.needs import ManyNeeds
     from vramwise.site.run import Site
     from vramwise.training.speed.over_links import OverLink

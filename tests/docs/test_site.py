@@ -41,7 +41,7 @@ def test_the_reference_is_made_of_the_code(site):
     from vramwise.engines import engines
     from vramwise.hardware import gpus
     from vramwise.scenario.definition import KINDS
-    from vramwise.sources import catalog
+    from vramwise.sources.catalog import catalog
 
     def shown(name: str) -> str:
         return (site / "reference" / f"{name}.html").read_text("utf-8")

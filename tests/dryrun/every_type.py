@@ -28,7 +28,8 @@ from vramwise.models import describe
 from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.scenario import Scenario
-from vramwise.sources import catalog, resolve
+from vramwise.sources import resolve
+from vramwise.sources.catalog import catalog
 
 Row = dict[str, Any]
 WAYS = {

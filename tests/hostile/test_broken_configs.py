@@ -20,7 +20,8 @@ from vramwise.models import supported_types
 from vramwise.models.config import MOST_LAYERS
 from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.registry import _described
-from vramwise.sources import catalog, resolve
+from vramwise.sources import resolve
+from vramwise.sources.catalog import catalog
 
 MOST_CPU_SECONDS = 20.0
 MOST_MORE_BYTES = 2**30

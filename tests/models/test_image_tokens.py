@@ -29,7 +29,8 @@ from vramwise.cli.main import main
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.models import Config, describe
 from vramwise.models.images import ImageTokens, image_tokens, types_with_rule
-from vramwise.sources import catalog, resolve
+from vramwise.sources import resolve
+from vramwise.sources.catalog import catalog
 
 sides = st.integers(20, 3000)
 sizes = st.tuples(sides, sides)

@@ -12,7 +12,8 @@ import pytest
 import vramwise.sources as sources
 from vramwise.models import describe, supported_types
 from vramwise.models.lengths import model_length
-from vramwise.sources import CatalogEntry, catalog, resolve
+from vramwise.sources import resolve
+from vramwise.sources.catalog import CatalogEntry, catalog
 from vramwise.sources.known_names import size_in_name
 
 LINES = (Path(sources.__file__).parent / "catalog.jsonl").read_text(encoding="utf-8").splitlines()

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import SourceError
-from vramwise.sources import catalog, model_elsewhere, resolve
+from vramwise.sources import model_elsewhere, resolve
+from vramwise.sources.catalog import catalog
 
 NAMES = {
     "meta-llama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",

@@ -10,7 +10,7 @@ from vramwise import describe
 from vramwise.errors import VramwiseError
 from vramwise.models.family_of_type import FAMILY_OF_TYPE
 from vramwise.models.model import Model
-from vramwise.sources import catalog
+from vramwise.sources.catalog import catalog
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers")
 WIDE_HEADS = {"text_config": {"head_dim": 128}}

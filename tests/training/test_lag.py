@@ -12,7 +12,7 @@ from vramwise.result import Quantity
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
 from vramwise.training.speed.lag import QUEUE, lag_of_card
-from vramwise.training.zero3.coordinator import NO_LAG
+from vramwise.training.zero3 import NO_LAG
 
 GIB = 2**30
 ZERO_3 = {"framework": "transformers", "framework_version": "transformers 4.40.0, deepspeed 0.14.2, torch 2.2.2",

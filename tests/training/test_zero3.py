@@ -15,8 +15,9 @@ from vramwise.models import describe
 from vramwise.models.blocks import Parameter
 from vramwise.result import Result
 from vramwise.training.recipe.adapters import adapters
-from vramwise.training.zero3 import Limits, Weight, calls_of_step, gathered, module_tree
-from vramwise.training.zero3.module_calls import BELOW, HEAD, OUTSIDE
+from vramwise.training.zero3 import BELOW, HEAD, OUTSIDE
+from vramwise.training.zero3.coordinator import Limits, gathered
+from vramwise.training.zero3.module_calls import Weight, calls_of_step, module_tree
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "zero3_gathered.csv"
 ROWS = list(csv.DictReader(line for line in GOLDEN.read_text("utf-8").splitlines() if not line.startswith("#")))

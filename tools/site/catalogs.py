@@ -18,7 +18,7 @@ from vramwise.engines import engines
 from vramwise.frameworks import framework_named
 from vramwise.hardware import gpus
 from vramwise.scenario.names import FRAMEWORKS
-from vramwise.sources import catalog
+from vramwise.sources.catalog import catalog
 from vramwise.units import gib
 
 

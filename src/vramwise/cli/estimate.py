@@ -9,7 +9,6 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vramwise.cli.brief_help import JOB
 from vramwise.cli.export_arguments import add_export_arguments, print_export, take_export
 from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
 from vramwise.cli.parsing import CommandParser
@@ -26,7 +25,7 @@ from vramwise.cli.scenario_flags import (
 from vramwise.errors import DOES_NOT_FIT, SourceError, UsageError, clipped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vramwise.errors import UndescribedTypeError
     from vramwise.interop.files.launches import FileLaunch
@@ -46,15 +45,8 @@ def add_arguments(parser: CommandParser) -> None:
     add_file_arguments(parser)
     add_export_arguments(parser)
     parser.takes_command = True
-    parser.brief = (
-        {**JOB, "answers": ("--json", "--explain", "--sweep", "--together", "--export", "--style", "--scenario")},
-        (
-            "vramwise estimate llama-3.1-8b                        what it is good for",
-            "vramwise estimate llama-3.1-8b --task train --method qlora --gpu 4090",
-            "vramwise estimate --gpu h100 -- vllm serve MODEL …    a command line as it is",
-            "vramwise estimate train.yaml --gpu 2xa100             a tool's file as it is",
-        ),
-    )
+    if parser.helped:
+        parser.brief = _brief()
     parser.epilog = (
         "other tools' files are taken as they are: vramwise estimate axolotl.yml --gpu 4090 --micro-batch-size 1; "
         "an engine's own command line is taken as it is: vramwise estimate --gpu h100 -- vllm serve MODEL "
@@ -96,6 +88,21 @@ def add_arguments(parser: CommandParser) -> None:
         help="the overview with what an image of that size takes; with --task generate --image-size",
     )
     parser.add_argument("--num-parameters", metavar="N", help="--style simple: a size alone, such as 7e9, 7b or 350M")
+
+
+def _brief() -> tuple[Mapping[str, Sequence[str]], Sequence[str]]:
+    """The flags by heading, and examples, that `--help` shows."""
+    from vramwise.cli.brief_help import JOB
+
+    return (
+        {**JOB, "answers": ("--json", "--explain", "--sweep", "--together", "--export", "--style", "--scenario")},
+        (
+            "vramwise estimate llama-3.1-8b                        what it is good for",
+            "vramwise estimate llama-3.1-8b --task train --method qlora --gpu 4090",
+            "vramwise estimate --gpu h100 -- vllm serve MODEL …    a command line as it is",
+            "vramwise estimate train.yaml --gpu 2xa100             a tool's file as it is",
+        ),
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from vramwise.cli.listing import print_table
 from vramwise.cli.screens.paint import screen_width, show, wrapped_text
 from vramwise.errors import UnknownNameError, nearest
 from vramwise.models.config import stated_dtype
-from vramwise.sources import CatalogEntry, catalog
+from vramwise.sources.catalog import CatalogEntry, catalog
 from vramwise.sources.known_names import near
 from vramwise.sources.pipelines import pipelines
 

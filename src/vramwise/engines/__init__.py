@@ -9,10 +9,16 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from vramwise import plugins
-from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
+from vramwise import come_when_asked_for, plugins
+
+if TYPE_CHECKING:
+    from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
+else:
+    __getattr__ = come_when_asked_for(
+        __name__, dict.fromkeys(("CommandLine", "Container", "Engine", "Log", "Shortage"), "engine")
+    )
 
 __all__ = [
     "DEFAULT",

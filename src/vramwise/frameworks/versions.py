@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_named, framework_of
-from vramwise.releases import Release, Version, newest_by, packages, release
 from vramwise.scenario import TrainSettings
+
+if TYPE_CHECKING:
+    from vramwise.releases import Release, Version
 
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
 _SPELLED = {"liger-kernel": r"liger(?:[-_ ]kernel)?", "flash-attn": r"flash[-_]attn", "ms-swift": r"(?:ms-)?swift"}
@@ -40,6 +43,8 @@ def followed(train: TrainSettings, package: str) -> Version | None:
 
 @lru_cache(maxsize=1024)
 def _followed(text: str, own_package: str, package: str) -> Version | None:
+    from vramwise.releases import newest_by
+
     own, month = _stated(text, own_package, package), _month(text)
     if own is not None or (month and package == own_package):  # a month is the repository's state, ahead of releases
         return own
@@ -55,6 +60,8 @@ def _followed(text: str, own_package: str, package: str) -> Version | None:
 @lru_cache(maxsize=256)
 def _named_releases(text: str, own_package: str) -> tuple[Release, ...]:
     """Releases that a text names, of the packages whose releases are known."""
+    from vramwise.releases import packages, release
+
     named = ((package, _stated(text, own_package, package)) for package in sorted(packages()))
     found = (release(package, version) for package, version in named if version is not None)
     return tuple(each for each in found if each is not None)

@@ -1,9 +1,31 @@
 """Accelerators: what they are sold as, what software sees of their memory, how fast they are."""
 
-from vramwise.hardware.context import context_bytes, context_of_torch
-from vramwise.hardware.gpu import Gpu, Support, gpus
-from vramwise.hardware.lookup import GpuMatch, find_gpu, find_installed_gpu
-from vramwise.hardware.memory import MemoryEstimate
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vramwise import come_when_asked_for
+
+if TYPE_CHECKING:
+    from vramwise.hardware.context import context_bytes, context_of_torch
+    from vramwise.hardware.gpu import Gpu, Support, gpus
+    from vramwise.hardware.lookup import GpuMatch, find_gpu, find_installed_gpu
+    from vramwise.hardware.memory import MemoryEstimate
+else:
+    __getattr__ = come_when_asked_for(
+        __name__,
+        {
+            "Gpu": "gpu",
+            "GpuMatch": "lookup",
+            "MemoryEstimate": "memory",
+            "Support": "gpu",
+            "context_bytes": "context",
+            "context_of_torch": "context",
+            "find_gpu": "lookup",
+            "find_installed_gpu": "lookup",
+            "gpus": "gpu",
+        },
+    )
 
 __all__ = [
     "Gpu",

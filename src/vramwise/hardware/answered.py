@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vramwise.engines import engine_named
-from vramwise.hardware.gpu import Gpu
-from vramwise.hardware.lookup import find_gpu
 from vramwise.hardware.room import Room
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
 from vramwise.verdict import LateReasons, verdict_of
+
+if TYPE_CHECKING:
+    from vramwise.hardware.gpu import Gpu
 
 
 def card_of(scenario: Scenario) -> tuple[Gpu | None, str | None]:
@@ -26,12 +28,16 @@ def card_of(scenario: Scenario) -> tuple[Gpu | None, str | None]:
         )
     if scenario.gpu is None:
         return None, None
+    from vramwise.hardware.lookup import find_gpu
+
     match = find_gpu(scenario.gpu)
     return match.gpu, match.note
 
 
 def _smallest(names: tuple[str, ...], *, divides: bool) -> tuple[Gpu, str]:
     """Of unequal cards the smallest; `divides`: the program puts as much on each as it has room for."""
+    from vramwise.hardware.lookup import find_gpu
+
     cards = [find_gpu(name).gpu for name in names]
     least = min(cards, key=lambda card: card.usable_bytes or 0)
     listed = ", ".join(card.name for card in cards)

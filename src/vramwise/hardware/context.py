@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramwise.hardware.calibration import calibrated, median_bytes
-from vramwise.hardware.gpu import Gpu
 from vramwise.hardware.memory import MemoryEstimate
 from vramwise.site import learned
 from vramwise.tables import table
 from vramwise.units import MIB
+
+if TYPE_CHECKING:
+    from vramwise.hardware.gpu import Gpu
 
 
 def context_bytes(gpu: Gpu | None, lazy_loading: bool = True) -> MemoryEstimate:

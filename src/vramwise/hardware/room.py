@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from vramwise.hardware.gpu import Gpu
-from vramwise.hardware.lookup import find_gpu
+from typing import TYPE_CHECKING
+
 from vramwise.records import record, replace
 from vramwise.result import Capacity
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
+
+if TYPE_CHECKING:
+    from vramwise.hardware.gpu import Gpu
 
 
 @record
@@ -72,6 +75,8 @@ def rooms_of(scenario: Scenario) -> tuple[Room, ...]:
 
     `gpu_total_bytes` and `gpu_free_bytes` are those of the smallest: others hold as much of each.
     """
+    from vramwise.hardware.lookup import find_gpu
+
     if not scenario.gpus or scenario.num_gpus != len(scenario.gpus):
         return ()
     cards = [find_gpu(name).gpu for name in scenario.gpus]

@@ -9,7 +9,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from vramwise.engines import Shortage, engine_titled
+from vramwise.engines import engine_titled
+from vramwise.engines.engine import Shortage
 from vramwise.errors import UsageError
 from vramwise.measure.causes import KINDS, Kind, kind_of, makes_states
 from vramwise.measure.changes import Change, changes_for, two_smallest

@@ -101,6 +101,8 @@ class Operation:
     """Whether its weight is (inputs, outputs)."""
     joins_images: ClassVar[bool] = False
     """Whether it puts the tokens of images into the prompt."""
+    is_described: ClassVar[bool] = True
+    """Whether more than its parameters is known, as training asks."""
     only_names: ClassVar[bool] = False
     """Whether it computes nothing, and says what a frame of PyTorch's modeling code still names."""
 
@@ -108,6 +110,11 @@ class Operation:
     def embeds_tokens(self) -> bool:
         """Whether it looks up the tokens of a batch."""
         return False
+
+    @property
+    def idle_numel(self) -> int:
+        """Values of its parameters that a token does not pass, as those of experts to which it is not sent."""
+        return 0
 
     @property
     def settings(self) -> tuple[object, ...]:

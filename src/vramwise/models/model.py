@@ -10,7 +10,6 @@ from vramwise.models.blocks import Block, Buffer, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import AnyAttention, Attention
-from vramwise.models.operations.experts import ExpertMlps
 from vramwise.records import record
 
 
@@ -73,11 +72,7 @@ class Model:
     @cached_property
     def num_active_parameters(self) -> int:
         """Parameters that one token passes: all but the routed experts that it is not sent to."""
-        inactive = 0
-        for op in self.operations(ExpertMlps):
-            total = sum(parameter.numel for parameter in op.parameters)
-            inactive += total - total * op.experts_per_token // op.num_experts
-        return self.num_parameters - inactive
+        return self.num_parameters - sum(op.idle_numel for op in self.operations(Operation))
 
     @cached_property
     def parts(self) -> dict[str, int]:

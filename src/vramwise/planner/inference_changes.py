@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from vramwise.engines import PLAIN, Engine, engine_named
+from vramwise.engines import PLAIN, engine_named
+from vramwise.engines.engine import Engine
 from vramwise.errors import VramwiseError
 from vramwise.estimation import model_of
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs

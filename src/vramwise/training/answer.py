@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
-from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
@@ -19,29 +18,26 @@ from vramwise.training import counters
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import awaited, buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
-from vramwise.training.exchange.zero_buffers import offload_staging_bytes
 from vramwise.training.job import Job, job_of, moments_at
 from vramwise.training.kept_memory import Counted, KeptMemory, least_of
 from vramwise.training.kinds import has_unsaid_lengths, kinds_of_estimate
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.limits import Room, largest_batch, longest_sequence
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import usual_length
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
-from vramwise.training.recipe.zero import may_keep_views
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.loading import Card, warm_up_bytes
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step import other_models
 from vramwise.training.step.blocks import norms_offloaded, overload_bytes
 from vramwise.training.step.moments import BEFORE_STEPS, Moment
 from vramwise.training.tree import activations_node, phase, state_nodes
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
+from vramwise.training.zero3 import NO_LAG, Lag
 
 if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
     from vramwise.training.speed import StepTime
 
 
@@ -60,11 +56,25 @@ def fullest_rank(job: Job, card_bytes: int | None, ranks: Sequence[Placement] | 
     """What a step holds at the job's sizes, on a card of so many bytes; `ranks`: those among which the fullest is."""
     found = [(rank, job.moments(rank)) for rank in ranks or job.ranks]
     rank, moments = max(found, key=lambda one: max(moment.total for moment in one[1]))
-    outside = counters.outside_torch(job.train, job.gpu, other_models.during_training(job.train, card_bytes))
+    outside = counters.outside_torch(job.train, job.gpu, _engine(job.train, card_bytes))
     nccl = counters.nccl_node(rank, job.gpu)
     if nccl is not None:
         outside.append(nccl)
     return Fullest(rank, moments, found, counters.workspace_node(job.gpu, job.train, job.model), outside)
+
+
+def _has_engine(train: ResolvedTrain) -> bool:
+    """Whether an engine that samples from the policy has a share of the card."""
+    return train.rollout_gpu_memory_utilization is not None
+
+
+def _engine(train: ResolvedTrain, card_bytes: int | None) -> list[Node]:
+    """What that engine holds while the policy trains; none where it is not known."""
+    if not _has_engine(train):
+        return []
+    from vramwise.training.step.other_models import during_training
+
+    return during_training(train, card_bytes)
 
 
 def estimate_training(
@@ -81,8 +91,12 @@ def estimate_training(
     phases = _phases(job, rank, moments, workspace, tuple(outside))
     stepped = "optimizer in backward" if gradient_life(job.train).released else "optimizer step"
     step = next(phase for phase in phases if phase.name == stepped)
-    generating = other_models.generation(job.train, card_bytes, step, tuple(outside))
-    phases = phases if generating is None else (*phases, generating)
+    generating = None
+    if _has_engine(job.train):
+        from vramwise.training.step.other_models import generation
+
+        generating = generation(job.train, card_bytes, step, tuple(outside))
+        phases = phases if generating is None else (*phases, generating)
     peak = max(phases, key=lambda phase: phase.bytes)
     counted = first_quantities(job, fullest)
     quantities = counted.quantities
@@ -98,7 +112,10 @@ def estimate_training(
         stuck = None if play is None else reserved.out_of_room(play, quantities["peak_allocated"], room)
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
-        quantities["total_needed"] = other_models.at_least(quantities["total_needed"], generating)
+        if generating is not None:
+            from vramwise.training.step.other_models import at_least
+
+            quantities["total_needed"] = at_least(quantities["total_needed"], generating)
         wanted = 0 if stuck is None else stuck.wanted
         usable = int(capacity.usable_bytes)
         alone = counters.weights_alone(job.train, model.num_parameters, scenario.num_gpus, usable)
@@ -129,7 +146,7 @@ def _notes(scenario: Scenario, job: Job, rank: Placement, card_bytes: int | None
     taken = taken_note(asked, _as_told(job))
     if taken:
         yield taken
-    counted = other_models.is_counted(train, card_bytes)
+    counted = bool(_engine(train, card_bytes))
     yield from notes_of(train, job.model, job.states(rank), engine_counted=counted)
     yield from notes_on_what_was_asked(asked, train, job.model, job.axes, job.gpu)
 
@@ -165,7 +182,11 @@ def _host_parts(job: Job, rank: Placement) -> dict[str, int]:
         # a layer's input moves, also where the embedding keeps it here as the leaf that wants a gradient
         kept = sum(max(run.activations, run.stream) - run.handed_on for run in layers)
         kept += sum(norms_offloaded(run, job.train, job.axes) for run in job.runs(rank))
-    staged = offload_staging_bytes(job.model, job.structure, rank)
+    staged = 0
+    if job.train.zero_stage:
+        from vramwise.training.exchange.zero_buffers import offload_staging_bytes
+
+        staged = offload_staging_bytes(job.model, job.structure, rank)
     return host_parts(job.states(rank), job.train, kept, staged)
 
 
@@ -200,8 +221,11 @@ def first_quantities(job: Job, fullest: Fullest) -> Counted:
         tensors = counters.down_to(tensors, _at_share(job, rank, *_SHORTER_COMPLETIONS))
     elif has_unsaid_lengths(job.train):
         tensors = counters.down_to(tensors, _at_share(job, rank, *_SHORTER_SAMPLES))
-    if may_keep_views(job.train) and rank.data_parallel > 1:
-        tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
+    if job.train.zero_stage == 3 and rank.data_parallel > 1:
+        from vramwise.training.recipe.zero import may_keep_views
+
+        if may_keep_views(job.train):
+            tensors = counters.up_to(tensors, _outside_zero_init(job, rank))
     tensors = counters.down_to(tensors, _without_cache(moments))  # a script may turn it off
     overload = overload_bytes(job.model, job.structure, rank, job.step_axes, accumulating=job.accumulates_on(rank))
     tensors = counters.up_to(tensors, peak.total + overload) if overload else tensors
@@ -274,6 +298,8 @@ def _limits(
     job: Job, room: int, outside: list[Node], workspace: Node, generating: Phase | None, warm_up: int, *, replays: bool
 ) -> dict[str, Callable[[], Quantity]]:
     """The searches for the largest sizes, by quantity."""
+    from vramwise.training.limits import Room, largest_batch, longest_sequence
+
     beside, batch, sequence = sum(node.bytes for node in outside), job.train.micro_batch_size, job.train.sequence_length
     awake = 0 if generating is None else generating.bytes
     of = Room(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily
-from vramwise.hardware import Gpu, context_of_torch
+from vramwise.hardware import context_of_torch
 from vramwise.intervals import around
 from vramwise.models.model import Model
 from vramwise.points import hypotenuse
@@ -21,6 +22,9 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.state import Moment
 from vramwise.units import KIB, MIB, format_bytes
 from vramwise.verdict import verdict_of
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 HALF_PRECISION_BYTES = 2
 MOST_OF_A_CARD = 0.5

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramwise.frameworks import framework_of
-from vramwise.hardware import Gpu
 from vramwise.models.autograd.size import RoundedAxes
 from vramwise.models.model import Model
 from vramwise.records import record
@@ -12,10 +13,8 @@ from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.layout.layouts import check_layout
 from vramwise.training.layout.parallel import Placement, placements
 from vramwise.training.model_states.states import ModelStates, model_states
-from vramwise.training.recipe.adapters import check_trainable
 from vramwise.training.recipe.attention import check_padding, rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.heads import untied, with_head
 from vramwise.training.recipe.images import check_described, check_images, with_whole_towers, without_speech
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (
@@ -26,6 +25,9 @@ from vramwise.training.recipe.trained_copies import with_own_copies
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.moments import Moment, step_moments
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 
 @record
@@ -94,14 +96,21 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
         check_versions(scenario.train)
     check_described(model)
     if scenario.train.head in ("sequence-classification", "none"):
+        from vramwise.training.recipe.heads import with_head
+
         model = with_head(model, scenario.train.head)
     if framework_of(scenario.train).own_layers:
+        from vramwise.training.recipe.heads import untied
+
         model = untied(model)
     train = resolved(scenario, model, gpu)
     check_layout(scenario, train, model)
     check_images(train, model)
     check_padding(train)
-    check_trainable(model, train.trainable)
+    if train.trainable:
+        from vramwise.training.recipe.adapters import check_trainable
+
+        check_trainable(model, train.trainable)
     model = with_own_copies(without_speech(train, with_whole_towers(train, model)), train)
     return Job(scenario, model, train, structural(train), gpu, placements(scenario, train, model))
 

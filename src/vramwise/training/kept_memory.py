@@ -14,7 +14,6 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.lazy_quantities import LazyQuantities
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.loading import most_reserved_by_loading
-from vramwise.training.step import other_models
 from vramwise.training.step.moments import Moment
 
 
@@ -104,7 +103,11 @@ class KeptMemory:
         process = Quantity(process.low, process.expected, process.high + self.job.states(self.rank).paged_optimizer)
         if self.room is not None and self.fits:
             process = counters.at_most(process, self.room + sum(node.bytes for node in self.outside))
-        return other_models.at_least(process, self.generating)
+        if self.generating is None:
+            return process
+        from vramwise.training.step.other_models import at_least
+
+        return at_least(process, self.generating)
 
 
 def least_of(outside: Sequence[Node]) -> int:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import TYPE_CHECKING
 
-from vramwise.hardware import Gpu
 from vramwise.largest import largest_within
 from vramwise.memo import Memo
 from vramwise.models.lengths import rows_of_positions
@@ -28,7 +28,10 @@ from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
+from vramwise.training.zero3 import NO_LAG, Lag
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 MOST_SEQUENCES = 1_000_000
 MOST_TOKENS = 100_000_000

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import TYPE_CHECKING
 
 from vramwise.errors import clipped
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version, names_a_version
-from vramwise.hardware import Gpu
 from vramwise.models.lengths import rows_of_positions
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.names import KERNELS
-from vramwise.training.activations.compiled import compiles_layers
 from vramwise.training.activations.loss import is_compiled, logits_made
 from vramwise.training.model_states.states import ModelStates, quantizer
-from vramwise.training.recipe.adapters import peft_targets, targeted
 from vramwise.training.recipe.attention import attention_note, masks_note
 from vramwise.training.recipe.expert_modules import EXPERTS_FUSED_SINCE, had_expert_modules
 from vramwise.training.recipe.images import images_note
@@ -27,9 +25,11 @@ from vramwise.training.recipe.settings import (
 )
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import overload_factor
-from vramwise.training.step.other_models import ELSEWHERE, TRAINED, role_of, takes_nothing
 from vramwise.training.unchanged import unchanged
 from vramwise.units import format_bytes
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 
 def notes_of(
@@ -74,7 +74,7 @@ def notes_of(
     if train.compile:
         loss = "and the loss as one kernel" if is_compiled(train) else "the loss is not"
         fused = "pointwise operations of a layer are taken as fused"
-        layers = fused if compiles_layers(train) else "layers as they are"
+        layers = fused if train.compiles_layers else "layers as they are"
         notes.append(f"torch.compile: {layers}; {loss}")
     notes += framework.notes(train)
     factor = overload_factor(model, train)
@@ -114,6 +114,8 @@ def experts_note(train: ResolvedTrain, model: Model) -> str:
         return ""
     if not has_fused_experts(train, model):
         return ""
+    from vramwise.training.recipe.adapters import peft_targets, targeted
+
     if any(parameter.part == "experts" for parameter in targeted(model, peft_targets(model, train))):
         skipped = "experts are one tensor: their adapters are added up to a layer's whole experts in every pass"
         if train.lora_targets == "all-linear":
@@ -134,6 +136,10 @@ def experts_note(train: ResolvedTrain, model: Model) -> str:
 
 
 def _about_extra_models(train: ResolvedTrain, *, engine_counted: bool) -> list[str]:
+    if not train.extra_models:
+        return []
+    from vramwise.training.step.other_models import ELSEWHERE, TRAINED, role_of, takes_nothing
+
     notes = []
     engines = [name for name in train.extra_models if role_of(name) in ELSEWHERE]
     if engines and not engine_counted:

@@ -46,6 +46,11 @@ class ResolvedTrain(TrainSettings):
         return self if loss == self.loss else self.replace(loss=loss)
 
     @property
+    def compiles_layers(self) -> bool:
+        """Whether decoder layers are compiled, each for itself or with the model around them."""
+        return self.compile and self.compiled != ("loss",)
+
+    @property
     def loss_at_any_size(self) -> str:
         """The loss that stands for micro-batches of every size, as a scenario states it."""
         return "fused-linear" if self.logits_below else self.loss

@@ -7,10 +7,10 @@ is no such loss, what another setting would have to switch on.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.attention import version_of_classes
-from vramwise.hardware import Gpu
 from vramwise.kernels import kernels_named
 from vramwise.memo import Memo
 from vramwise.models.autograd.size import probe
@@ -23,9 +23,7 @@ from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.loss import is_one_kernel, logits_made, with_loss
 from vramwise.training.activations.recording import recorded
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.layout.layers_apart import with_layers_apart
 from vramwise.training.model_states.optimizers import has_implementations
-from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
 from vramwise.training.recipe.attention import RUNS_SDPA
 from vramwise.training.recipe.expert_modules import has_expert_modules, layers_of_experts
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine
@@ -39,8 +37,10 @@ from vramwise.training.recipe.settings import (
     runs_own_layers,
     structural,
 )  # fmt: skip
-from vramwise.training.recipe.zero import keeps_views
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 _FLASH = "attention flash"
 
@@ -121,6 +121,8 @@ def _of_attention(
 
 
 def _of_checkpointing(asked: TrainSettings, train: ResolvedTrain, forward: Forward) -> Iterator[tuple[str, str]]:
+    from vramwise.training.layout.layers_apart import with_layers_apart
+
     if "checkpointing" not in asked.explicit or train.checkpointing != "selective":
         return
     forward = with_layers_apart(forward, train)
@@ -177,6 +179,8 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
     if asked.optimizer_impl != "foreach" and "optimizer_impl" in given and not has_implementations(train.optimizer):
         yield f"optimizer_impl {train.optimizer_impl}", f"{train.optimizer} has one implementation"
     if train.method in ("lora", "qlora") and "lora_targets" in given:
+        from vramwise.training.recipe.adapters import former_names, of_experts, without_adapter
+
         renamed = (*former_names(model, train), "gate") if former_names(model, train) else ()
         if has_expert_modules(train, model):
             renamed = (*layers_of_experts(model), "gate")
@@ -186,7 +190,13 @@ def _of_settings(asked: TrainSettings, train: ResolvedTrain, model: Model) -> It
             yield f"lora_targets {', '.join(nameless)}", why
     if train.offload_params != "none" and not offloaded(train).weights:
         yield "offload_params", f"DeepSpeed offloads weights in stage 3 alone; zero_stage is {train.zero_stage}"
-    if asked.zero_init is False and train.zero_stage == 3 and not keeps_views(train):
+    if asked.zero_init is False and train.zero_stage == 3 and not _keeps_views(train):
         yield "zero_init", "DeepSpeed replaces linear layers of models that exist already, since 0.19.4"
     if asked.quantize_experts and not has_fused_experts(train, model):
         yield "quantize_experts", "the model has no experts in one tensor"
+
+
+def _keeps_views(train: ResolvedTrain) -> bool:
+    from vramwise.training.recipe.zero import keeps_views
+
+    return keeps_views(train)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.engines import Container, engine_named
+from vramwise.engines import engine_named
+from vramwise.engines.engine import Container
 from vramwise.errors import UsageError
 from vramwise.frameworks import framework_named
 from vramwise.hardware import find_gpu

@@ -13,7 +13,7 @@ from vramwise.models.layers.inkling_ends import own_names, sliding_layers, witho
 from vramwise.models.layers.mixture import experts
 from vramwise.models.layers.routed_experts import Experts, routed_experts
 from vramwise.models.operations.inkling2 import AppendState, BackTo, ReadStates
-from vramwise.models.operations.mixers import ToFp32
+from vramwise.models.operations.simple import ToFp32
 
 # Defaults of Inkling2TextConfig (transformers 5.23).
 _DEFAULTS: dict[str, object] = {

@@ -8,8 +8,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer, mamba_mixer
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank
-from vramwise.models.operations.mixers import ToFp32
-from vramwise.models.operations.simple import ToParameterDtype
+from vramwise.models.operations.simple import ToFp32, ToParameterDtype
 
 _SHARED: dict[str, object] = {
     "expand": 2, "conv_kernel": 4, "use_conv_bias": True, "hidden_act": "silu", "residual_in_fp32": True,

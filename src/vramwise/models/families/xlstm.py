@@ -6,7 +6,7 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.matrix_lstm import cell, norm
-from vramwise.models.operations.mixers import ToFp32
+from vramwise.models.operations.simple import ToFp32
 
 CLASS_DEFAULTS: dict[str, object] = {
     "vocab_size": 50_304, "num_heads": 8, "qk_dim_factor": 0.5, "v_dim_factor": 1.0,

@@ -9,9 +9,8 @@ from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.routed_experts import Experts, checked, expert_mlps
 from vramwise.models.layers.zaya_attention import attention
 from vramwise.models.operations.compressed_convolution import Copied, ScaledByWeight, ShiftedAndScaled
-from vramwise.models.operations.mixers import ToFp32
 from vramwise.models.operations.routers import Router
-from vramwise.models.operations.simple import ToParameterDtype
+from vramwise.models.operations.simple import ToFp32, ToParameterDtype
 
 # Defaults of ZayaConfig (transformers 5.23).
 _DEFAULTS: dict[str, object] = {

@@ -14,7 +14,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.decoder_attention import attention
 from vramwise.models.layers.decoder_design import Design, LayerKind
 from vramwise.models.layers.mlp import gated_mlp, plain_mlp
-from vramwise.models.operations.mixers import ToFp32
+from vramwise.models.operations.simple import ToFp32
 
 
 def token_embedding(c: Config, module: str = "model.embed_tokens") -> Block:

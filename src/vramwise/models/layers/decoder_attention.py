@@ -12,9 +12,7 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
-from vramwise.models.operations.altered_attention import DifferentialAttention, Fp32SinkAttention, LseSinkAttention
 from vramwise.models.operations.attention import AnyAttention, Attention, ScaleByLogPosition, ScaleByPosition
-from vramwise.models.operations.gates import BiasedHeadGate, SigmoidHeadGate, SoftplusGate
 from vramwise.models.operations.norms import LayerNorm
 from vramwise.models.operations.simple import ClampInPlace
 
@@ -99,11 +97,6 @@ def head_norm(b: BlockBuilder, x: Value, module: str, heads: int, norm: HeadNorm
     return b.unary(LayerNorm(style="per-head"), x, module, weights)
 
 
-_CORES: dict[str, type[AnyAttention]] = {
-    "lse_sink": LseSinkAttention, "fp32_sink": Fp32SinkAttention, "differential": DifferentialAttention,
-}  # fmt: skip
-
-
 def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, kind: LayerKind) -> Value:
     """Attention itself, with parameters of its own in the families where it has some."""
     heads, groups, d, window = c.num_attention_heads, c.num_key_value_heads, c.head_dim, kind.window
@@ -124,7 +117,16 @@ def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Design, ki
         )
     b.keep(LayerCache("sliding" if window else "full", groups, d, d, window=window))
     names, width = (("sinks",), heads) if s.core.endswith("sink") else (_LAMBDAS, d)
-    own = _CORES[s.core](num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
+    from vramwise.models.operations.altered_attention import (
+        DifferentialAttention,
+        Fp32SinkAttention,
+        LseSinkAttention,
+    )
+
+    cores: dict[str, type[AnyAttention]] = {
+        "lse_sink": LseSinkAttention, "fp32_sink": Fp32SinkAttention, "differential": DifferentialAttention,
+    }  # fmt: skip
+    own = cores[s.core](num_heads=heads, num_key_value_heads=groups, window=window, dropout=dropout)
     parameters = [b.parameter("self_attn", name, (width,)) for name in names]
     return b.op(own, "self_attn", [q, k, v], [heads * d], parameters)[0]
 
@@ -160,6 +162,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
 
 def gated(b: BlockBuilder, mixed: Value, x: Value, heads: int, module: str, function: str) -> Value:
     """Attention's result times a function of the layer's input, one number for an element or for a head."""
+    from vramwise.models.operations.gates import BiasedHeadGate, SigmoidHeadGate, SoftplusGate
+
     width = heads if function.endswith("_by_head") else mixed.width
     gate = b.linear(x, f"self_attn.{module}", width, bias=function == "sigmoid_of_biased")
     if function == "sigmoid_biased":

@@ -31,6 +31,11 @@ class ExpertMlps(StackedExperts):
     dropout: float = 0.0
 
     @property
+    def idle_numel(self) -> int:
+        total = sum(parameter.numel for parameter in self.parameters)
+        return total - total * self.experts_per_token // self.num_experts
+
+    @property
     def branches(self) -> int:
         """Linear layers that read an expert's input where it is made of such layers, one more besides; else 0."""
         if self.style or len(self.parameters) != 2:

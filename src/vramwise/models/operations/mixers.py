@@ -16,15 +16,6 @@ from vramwise.models.operations.inputs import input_tensor
 from vramwise.records import record
 
 
-class ToFp32(Operation):
-    __slots__ = ()
-
-
-@lowering(ToFp32)
-def to_fp32(run: Lowering, op: ToFp32, x: Tensor) -> Tensor:
-    return run.tape.to(x, "fp32")
-
-
 class PaddingZeroed(Operation):
     __slots__ = ()
 

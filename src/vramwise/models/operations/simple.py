@@ -6,7 +6,6 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation, xielu
-from vramwise.models.operations.adapters import with_adapter, with_embedding_adapter
 from vramwise.models.operations.inputs import input_tensor
 from vramwise.records import record
 
@@ -25,7 +24,12 @@ class Embedding(Operation):
 def embedding(run: Lowering, op: Embedding) -> Tensor:
     (weight,) = run.parameters_of(op)
     ids = input_tensor(run, op.ids, op.buffer_rows)
-    return with_embedding_adapter(run, op, ids, run.tape.embedding(ids, weight))
+    result = run.tape.embedding(ids, weight)
+    if run.execution.lora is None:
+        return result
+    from vramwise.models.operations.adapters import with_embedding_adapter
+
+    return with_embedding_adapter(run, op, ids, result)
 
 
 class Hold(Operation):
@@ -60,7 +64,7 @@ class Linear(Operation):
 
 @lowering(Linear)
 def linear(run: Lowering, op: Linear, x: Tensor) -> Tensor:
-    return with_adapter(run, op, x, base_product(run, op, x))
+    return _adapted(run, op, x, base_product(run, op, x))
 
 
 def base_product(run: Lowering, op: Linear, x: Tensor) -> Tensor:
@@ -83,7 +87,25 @@ class Conv1dLinear(Operation):
 def conv1d_linear(run: Lowering, op: Conv1dLinear, x: Tensor) -> Tensor:
     weight, bias = run.parameters_of(op)
     result = run.tape.conv1d_linear(x, weight, bias)
+    return _adapted(run, op, x, result)
+
+
+def _adapted(run: Lowering, op: Operation, x: Tensor, result: Tensor) -> Tensor:
+    """A product with what an adapter adds to it, where it has one."""
+    if run.execution.lora is None:
+        return result
+    from vramwise.models.operations.adapters import with_adapter
+
     return with_adapter(run, op, x, result)
+
+
+class ToFp32(Operation):
+    __slots__ = ()
+
+
+@lowering(ToFp32)
+def to_fp32(run: Lowering, op: ToFp32, x: Tensor) -> Tensor:
+    return run.tape.to(x, "fp32")
 
 
 class Add(Operation):

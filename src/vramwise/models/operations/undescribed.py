@@ -15,6 +15,7 @@ from vramwise.records import record
 class Undescribed(Operation):
     """Known by its parameters only; `name` says what it is."""
 
+    is_described = False
     name: str
 
 

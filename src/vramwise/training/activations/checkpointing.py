@@ -17,7 +17,6 @@ from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.models.type_facts import has_fact
-from vramwise.training.activations.compiled import compiles_layers
 from vramwise.training.resolved import ResolvedTrain
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
@@ -45,7 +44,7 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
         return boundary(run) if run.is_recomputed else None
     if what == ("op",) or any(name.startswith("all-but") for name in what):
         kept = _selected_operations(run, train)
-        return _read_again(run, kept) if compiles_layers(train) else kept
+        return _read_again(run, kept) if train.compiles_layers else kept
     return _without(run, train, what)
 
 

@@ -15,12 +15,6 @@ from collections.abc import Iterable
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun, Forward
 from vramwise.training.activations.rewriting import rewritten
-from vramwise.training.resolved import ResolvedTrain
-
-
-def compiles_layers(train: ResolvedTrain) -> bool:
-    """Whether decoder layers are compiled, each for itself or with the model around them."""
-    return train.compile and train.compiled != ("loss",)
 
 
 def with_compiled_layers(forward: Forward) -> Forward:

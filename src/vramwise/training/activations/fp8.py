@@ -43,6 +43,7 @@ from vramwise.training.recipe.fp8_weights import (
     runs_torchao,
     runs_transformer_engine,
 )
+from vramwise.training.recipe.gradient_life import adds_into_main_gradients
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 
@@ -146,11 +147,6 @@ def _in_8_bits(x: Tensor) -> Tensor:
 
 _AS_ONE = ({"q_proj", "k_proj", "v_proj"}, {"gate_proj", "up_proj"}, {"w1", "w3"})
 Shape = tuple[int, int]
-
-
-def adds_into_main_gradients(train: ResolvedTrain) -> bool:
-    """Whether products of the layers add to gradients that are there, without one of their own."""
-    return framework_of(train).gradients.main_buffer and train.method in ("full", "freeze") and train.fsdp == "none"
 
 
 @lru_cache(maxsize=4096)

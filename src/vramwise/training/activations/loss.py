@@ -31,7 +31,6 @@ from vramwise.models.model import Model
 from vramwise.models.overrides import loss_of
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
-from vramwise.training.activations.rewriting import recounted
 from vramwise.training.activations.ways_to_loss import (
     COMPILED_CHUNKS,
     KERNEL,
@@ -209,6 +208,8 @@ def _recorded(
 
 
 def _replaced(forward: Forward, action: Callable[[Tape], None], autocast: str | None = None) -> Forward:
+    from vramwise.training.activations.rewriting import recounted
+
     *below, head, loss = forward.runs
     return recounted(replace(forward, runs=(*below, head, _recorded(loss, action, loss.incoming, autocast))))
 
@@ -225,6 +226,8 @@ def _without_fp32_outputs(forward: Forward) -> Forward:
 
 def _without_logits(forward: Forward, build: Callable[[Tape, Tensor, Tensor], None]) -> Forward:
     """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
+    from vramwise.training.activations.rewriting import recounted
+
     *below, head, loss = forward.runs
     products = [i for i, node in enumerate(head.nodes) if node.primitive.product == "rows"]
     module = head.nodes[products[-1]].module

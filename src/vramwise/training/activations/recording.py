@@ -10,14 +10,7 @@ from vramwise.frameworks.versions import torch_version
 from vramwise.models.model import Model
 from vramwise.models.overrides import Kernels
 from vramwise.models.step import Forward, record_forward
-from vramwise.training.activations.compiled import compiles_layers, with_compiled_layers
-from vramwise.training.activations.context_parallel import with_context_parallel
-from vramwise.training.activations.dequantization import with_dequantization
-from vramwise.training.activations.fp8 import with_fp8_products
 from vramwise.training.activations.loss import with_loss
-from vramwise.training.activations.rewriting import with_softmax_inputs
-from vramwise.training.layout.layers_apart import with_layers_apart
-from vramwise.training.layout.sharding import local_model, with_sequence_parallel
 from vramwise.training.recipe.lengths import lengths
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
@@ -33,7 +26,11 @@ def recorded(
     `kernels`: libraries in place of those that the settings name. Raises UnsupportedModelError.
     """
     tensor_parallel = train.tensor_parallel_size
-    local = local_model(model, tensor_parallel, train.expert_parallel_size * train.expert_tensor_parallel_size)
+    local, expert_parallel = model, train.expert_parallel_size * train.expert_tensor_parallel_size
+    if tensor_parallel > 1 or expert_parallel > 1:
+        from vramwise.training.layout.sharding import local_model
+
+        local = local_model(model, tensor_parallel, expert_parallel)
     runs = execution(train, model) if kernels is None else replace(execution(train, model), kernels=kernels)
     try:
         tokens, source = lengths(model, train, sequence)
@@ -49,18 +46,36 @@ def micro_batch(model: Model, train: ResolvedTrain, batch: int, sequence: int) -
     """The forward pass of one rank with all that a scenario changes of it: kernels, precision, loss, cuts."""
     forward = recorded(model, train, batch, sequence)
     if train.quantization is not None:
+        from vramwise.training.activations.dequantization import with_dequantization
+
         forward = with_dequantization(forward, train, model.config.model_type)
-    forward = with_fp8_products(forward, train)
-    if compiles_layers(train):
+    if train.precision == "fp8-mixed":
+        from vramwise.training.activations.fp8 import with_fp8_products
+
+        forward = with_fp8_products(forward, train)
+    if train.compiles_layers:
+        from vramwise.training.activations.compiled import with_compiled_layers
+
         forward = with_compiled_layers(forward)
     forward = with_loss(forward, train, model)
     if torch_version(train) < SOFTMAX_LEAVES_ITS_INPUT_SINCE:
+        from vramwise.training.activations.rewriting import with_softmax_inputs
+
         forward = with_softmax_inputs(forward)
-    forward = with_context_parallel(forward, train)
+    if train.context_parallel_size > 1:
+        from vramwise.training.activations.context_parallel import with_context_parallel
+
+        forward = with_context_parallel(forward, train)
     if train.sequence_parallel:
+        from vramwise.training.layout.sharding import with_sequence_parallel
+
         regathers = framework_of(train).sharding.regathers_sequences
         among = train.expert_tensor_parallel_size
         forward = with_sequence_parallel(
             forward, model, train.tensor_parallel_size, regathers=regathers, experts_among=among
         )
-    return with_layers_apart(forward, train)
+    if train.recompute:
+        from vramwise.training.layout.layers_apart import with_layers_apart
+
+        forward = with_layers_apart(forward, train)
+    return forward

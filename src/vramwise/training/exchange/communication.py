@@ -16,31 +16,24 @@ Units are the decoder layers; the root unit is what stands outside them.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
-from vramwise.training.exchange.zero_buffers import (
-    Check,
-    bucket_bytes,
-    bytes_before_step,
-    checks_in_backward,
-    gathered_weights,
-    offload_staging_bytes,
-    reduction_bytes,
-    secondary_bytes,
-)
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
 from vramwise.training.recipe.checkpoint_kind import reentrant
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first
-from vramwise.training.recipe.zero import buckets_come_first, buckets_stay, zero_settings
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3 import Gathered
+
+if TYPE_CHECKING:
+    from vramwise.training.exchange.zero_buffers import Check
+    from vramwise.training.zero3.coordinator import Gathered
 
 _ROOT_IS_FREED_SINCE = (2, 8)
 
@@ -116,6 +109,17 @@ def awaited(exchanged: Buffers, train: ResolvedTrain) -> int:
 
 
 def _zero(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
+    from vramwise.training.exchange.zero_buffers import (
+        bucket_bytes,
+        bytes_before_step,
+        checks_in_backward,
+        gathered_weights,
+        offload_staging_bytes,
+        reduction_bytes,
+        secondary_bytes,
+    )
+    from vramwise.training.recipe.zero import buckets_come_first, buckets_stay, zero_settings
+
     zero = zero_settings(train, model.hidden_size)
     kept, buckets = gathered_weights(model, train, placement, zero), bucket_bytes(train, zero)
     most = 0 if kept is None else max(*kept.forward.values(), *kept.backward.values())

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks.versions import followed
 from vramwise.models.blocks import Parameter
@@ -29,13 +30,15 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
-from vramwise.training.recipe.adapters import adapters_of
 from vramwise.training.recipe.checkpoint_kind import reentrant
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution
-from vramwise.training.recipe.zero import ZeroSettings, keeps_views
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3 import Gathered, ViewsKept, Weight, calls_of_step, gathered, module_tree
+
+if TYPE_CHECKING:
+    from vramwise.training.recipe.zero import ZeroSettings
+    from vramwise.training.zero3.coordinator import Gathered
+    from vramwise.training.zero3.module_calls import Weight
 
 NORM_ITEM_BYTES = 8
 SEARCH_PIECES = (4, 1, 1, 1, 4)
@@ -196,6 +199,11 @@ def secondary_bytes(model: Model, train: ResolvedTrain, placement: Placement) ->
 
 def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, zero: ZeroSettings) -> Gathered | None:
     """What stage 3 keeps gathered through a step; None where a single rank has its weights on the GPU anyway."""
+    from vramwise.training.recipe.adapters import adapters_of
+    from vramwise.training.recipe.zero import keeps_views
+    from vramwise.training.zero3.coordinator import ViewsKept, gathered
+    from vramwise.training.zero3.module_calls import Weight, calls_of_step, module_tree
+
     if train.zero_stage != 3 or (placement.data_parallel == 1 and not offloaded(train).weights):
         return None
     compute = execution(train, model)

@@ -17,11 +17,9 @@ from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.operations.attention import Attention
-from vramwise.models.operations.relative_bias import RelativePositionBias, ZeroPositionBias
 from vramwise.models.operations.simple import Conv1dLinear, Embedding, Heads, Linear, Split
 from vramwise.models.parallel_cut import ParallelCut, SharedHeads, shared_heads
 from vramwise.models.step import BlockRun, Forward
-from vramwise.training.layout.gathered_heads import GatheredHeads
 
 _COUNTED = ("num_heads", "num_key_value_heads")
 _COUNTED_EVENLY = ("key_heads", "value_heads")
@@ -65,6 +63,8 @@ class _Cutter:
 
     def _joint(self, joint: SharedHeads) -> list[Operation]:
         """Products of queries, keys and values, a share of each, and what makes a rank's heads of them."""
+        from vramwise.training.layout.gathered_heads import GatheredHeads
+
         parts = [self._op(op) for op in joint.products]
         shares = [op.outputs[0]._replace(id=-1 - op.outputs[0].id) for op in parts]
         products = [replace(op, outputs=(share,)) for op, share in zip(parts, shares, strict=True)]
@@ -83,6 +83,8 @@ class _Cutter:
         return kept
 
     def _op(self, op: Operation) -> Operation:
+        from vramwise.models.operations.relative_bias import RelativePositionBias, ZeroPositionBias
+
         inputs = tuple(self.values[value.id] for value in op.inputs)
         cut = any(value.id in self.is_cut for value in op.inputs)
         kind = op.parameters[0].shard if op.parameters else "replicated"

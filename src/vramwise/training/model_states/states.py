@@ -22,7 +22,6 @@ from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
-from vramwise.training.recipe.adapters import adapters_of
 from vramwise.training.recipe.expert_modules import has_expert_modules
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.framework_defaults import ADAPTERS
@@ -33,7 +32,6 @@ from vramwise.training.recipe.settings import (
     narrows_again,
 )
 from vramwise.training.recipe.trained_copies import copied_dtype
-from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
 
@@ -174,6 +172,8 @@ def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedT
 
     found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
     if train.method in ("lora", "qlora"):
+        from vramwise.training.recipe.adapters import adapters_of
+
         for adapter in adapters_of(model, train):
             found += [
                 (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
@@ -382,6 +382,8 @@ def _gradient_copies(here: _OfStage, train: ResolvedTrain, placement: Placement)
 
 def _stepped_at_once(pairs: Trained, train: ResolvedTrain, placement: Placement) -> int:
     """Values that an optimizer steps at a time: its whole share, or under ZeRO-3 the largest sub-group of it."""
+    from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
+
     sizes = [placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs]
     return largest_sub_group(sizes, sub_group_numel(train)) if train.zero_stage == 3 else sum(sizes)
 

@@ -13,7 +13,6 @@ from vramwise.errors import ScenarioError
 from vramwise.frameworks.versions import library_version
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
-from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import TrainSettings
 
@@ -63,6 +62,8 @@ def routers(model: Model, means: Names) -> tuple[str, ...]:
 
 def _tensors(model: Model) -> Iterator[tuple[tuple[Parameter, tuple[str, ...]], ...]]:
     """Each layer's two tensors of experts, and the layers of an expert that each stands for."""
+    from vramwise.models.operations.experts import ExpertMlps
+
     gate, up, down = layers_of_experts(model)
     for op in (op for block in model.blocks for op in block.ops):
         if isinstance(op, ExpertMlps) and op.branches:

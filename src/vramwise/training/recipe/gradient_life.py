@@ -47,3 +47,8 @@ def gradient_life(train: ResolvedTrain) -> GradientLife:
         deferred=train.fsdp != "none" and rules.deferred(train),
         summed_in_fp32=summed_in_fp32,
     )
+
+
+def adds_into_main_gradients(train: ResolvedTrain) -> bool:
+    """Whether products of the layers add to gradients that are there, without one of their own."""
+    return framework_of(train).gradients.main_buffer and train.method in ("full", "freeze") and train.fsdp == "none"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vramwise.frameworks.versions import torch_version
-from vramwise.hardware import Gpu
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 GROW_ON_ROCM_SINCE = (2, 12)
 """Pull request 177974 of March 2026, for ROCm 7.0 and later (179930). Until 2.11 c10/cuda/CUDAAllocatorConfig.h

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from vramwise.errors import ScenarioError, UnsupportedModelError, clipped
 from vramwise.frameworks import framework_of
-from vramwise.models.blocks import Block, Parameter
+from vramwise.models.blocks import Block, Operation, Parameter
 from vramwise.models.execution import Images
 from vramwise.models.model import Model
-from vramwise.models.operations.undescribed import Undescribed, refusal
 from vramwise.models.type_facts import has_fact
-from vramwise.scenario.pixels import pixels_of
 from vramwise.training.resolved import ResolvedTrain
 
 if TYPE_CHECKING:
@@ -49,6 +47,10 @@ def check_described(model: Model) -> None:
     """
     if "hidden" in model.blocks[-1].inputs:
         return
+    if all(op.is_described for op in model.operations(Operation)):
+        return
+    from vramwise.models.operations.undescribed import Undescribed, refusal
+
     for op in model.operations(Undescribed):
         raise refusal(op)
 
@@ -81,6 +83,7 @@ def images_note(train: ResolvedTrain, model: Model) -> str:
 
 def _tokens(train: ResolvedTrain, model: Model) -> ImageTokens:
     from vramwise.models.images import image_tokens
+    from vramwise.scenario.pixels import pixels_of
 
     width, height = pixels_of(train.image_size or DEFAULT_SIZE, "train.image_size")
     kind = clipped(model.config.model_type)

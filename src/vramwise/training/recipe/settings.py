@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import described, followed, names
-from vramwise.hardware import Gpu
 from vramwise.kernels import Versions, kernels_for, kernels_named
 from vramwise.memo import Memo
 from vramwise.models.execution import Execution, Lora
@@ -20,7 +19,6 @@ from vramwise.models.overrides import Kernels
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.names import FP8_RECIPES
 from vramwise.training.layout.parallel import cuts_weights
-from vramwise.training.recipe.adapters import peft_targets, target_paths
 from vramwise.training.recipe.attention import (
     KEEPS_NO_SCORES,
     RUNS_SDPA,
@@ -46,6 +44,9 @@ from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.trained_copies import copied_dtype
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 LONGEST_DEFAULT_SEQUENCE = 2048
 
@@ -363,6 +364,8 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
     lora = None
     if train.method in ("lora", "qlora"):
         # Fused adapters compute in the base's dtype: their input is not cast.
+        from vramwise.training.recipe.adapters import peft_targets, target_paths
+
         fused = not COMPUTE_ADAPTERS.isdisjoint(kernel_names(train))
         dtype = params if fused else train.lora_dtype
         lora = Lora(

@@ -32,7 +32,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import followed
 from vramwise.records import record
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3 import Limits
+from vramwise.training.zero3.coordinator import Limits
 
 BUCKET_NUMEL = 500_000_000
 PREFETCH_NUMEL = 50_000_000

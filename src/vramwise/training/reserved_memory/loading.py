@@ -22,7 +22,6 @@ from functools import lru_cache
 
 from vramwise.formats.quantization import QuantFormat
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.transformers import BITSANDBYTES
 from vramwise.frameworks.versions import library_version
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.blocks import Parameter
@@ -103,7 +102,11 @@ def _loads_quantized(train: ResolvedTrain, placement: Placement) -> bool:
         return False
     if placement.cut.tensor_parallel_size > 1 or placement.cut.expert_parallel_size > 1:
         return False
-    return (train.quantization or "").startswith(BITSANDBYTES)
+    if train.quantization is None:
+        return False
+    from vramwise.frameworks.transformers import BITSANDBYTES
+
+    return train.quantization.startswith(BITSANDBYTES)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from vramwise.training.reserved_memory.scripts import blocks_run
 from vramwise.training.reserved_memory.step_replay import Replayed, StepReplay, has_main_buffers
 from vramwise.training.reserved_memory.traces import has_one_order
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
+from vramwise.training.zero3 import NO_LAG, Lag
 
 
 def is_replayed(train: ResolvedTrain, placement: Placement) -> bool:

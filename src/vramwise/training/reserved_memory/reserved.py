@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
-from vramwise.hardware import Gpu
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.result import Node, Quantity
@@ -26,7 +26,10 @@ from vramwise.training.reserved_memory.replay import replay
 from vramwise.training.reserved_memory.step_replay import Replayed
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
+from vramwise.training.zero3 import NO_LAG, Lag
+
+if TYPE_CHECKING:
+    from vramwise.hardware import Gpu
 
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""

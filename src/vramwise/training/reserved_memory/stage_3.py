@@ -28,9 +28,8 @@ from vramwise.training.recipe.zero import sub_group_numel, zero_settings
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, Alone
 from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3 import Gathered
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
-from vramwise.training.zero3.module_calls import BELOW, HEAD
+from vramwise.training.zero3 import BELOW, HEAD, NO_LAG, Lag
+from vramwise.training.zero3.coordinator import Gathered
 
 
 def is_described(train: ResolvedTrain, placement: Placement) -> bool:

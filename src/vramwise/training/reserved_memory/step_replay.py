@@ -45,7 +45,7 @@ from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
+from vramwise.training.zero3 import NO_LAG, Lag
 
 STEPS = 2
 

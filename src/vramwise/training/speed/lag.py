@@ -26,9 +26,8 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.speed.kernels import KernelWork, block_seconds, block_work
 from vramwise.training.speed.links import links_of
 from vramwise.training.speed.rates import rates_of
-from vramwise.training.zero3 import Weight, module_tree
-from vramwise.training.zero3.coordinator import NO_LAG, Lag
-from vramwise.training.zero3.module_calls import Module
+from vramwise.training.zero3 import NO_LAG, Lag
+from vramwise.training.zero3.module_calls import Module, Weight, module_tree
 
 QUEUE = 1024
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.models.moments import Peak
 from vramwise.training.components import Component
 from vramwise.training.exchange.units import RootUnit, root_unit
-from vramwise.training.exchange.zero_buffers import Check, Place
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
-from vramwise.training.zero3.module_calls import BELOW, HEAD
+from vramwise.training.zero3 import BELOW, HEAD
+
+if TYPE_CHECKING:
+    from vramwise.training.exchange.zero_buffers import Check, Place
 
 
 class Backward:

@@ -21,7 +21,6 @@ from vramwise.models.autograd.primitives import primitive
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.activations.dequantization import inputs_kept
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
@@ -58,6 +57,12 @@ def overload_bytes(model: Model, train: ResolvedTrain, placement: Placement, axe
     whole = own if train.checkpointing == "none" else kept(train.replace(checkpointing="none", recompute=()))
     again = max((full - left for full, left in zip(whole, own, strict=True)), default=0)
     return round((factor - 1) * (float(placement.micro_batches_in_flight) * sum(own) + again))
+
+
+def _inputs_left(shape: StepShape) -> Dim:
+    from vramwise.training.activations.dequantization import inputs_kept
+
+    return inputs_kept(shape.recorded)
 
 
 def _kept_by_experts(run: RunBytes, axes: Axes) -> int:
@@ -108,7 +113,7 @@ class Blocks:
         self.masks = self.bytes_of(shape.masks) + self.bytes_of(shape.shared_streams)
         self.logits_in_loop = self.bytes_of(shape.logits_in_loop)
         self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
-        self.lingering = self.bytes_of(inputs_kept(shape.recorded)) if inputs_linger(train) else 0
+        self.lingering = self.bytes_of(_inputs_left(shape)) if inputs_linger(train) else 0
         self.lowest_layer = next((i for i, run in enumerate(runs) if run.layer is not None), 0)
         before_loss = sum(size for run, size in zip(runs, kept, strict=True) if run.name != "loss")
         flight = placement.micro_batches_in_flight

@@ -8,7 +8,6 @@ from __future__ import annotations
 from vramwise.frameworks.versions import bitsandbytes_version
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.activations.dequantization import INPUTS_LEFT_SINCE
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
@@ -60,8 +59,11 @@ def inputs_linger(train: ResolvedTrain) -> bool:
     bitsandbytes before 0.43.2 keeps them as attributes of the autograd node, which backward does not empty, and
     litgpt's loop names the logits, and so their graph, until the next ones (finetune/lora.py fit).
     """
-    is_old = bitsandbytes_version(train) < INPUTS_LEFT_SINCE and train.quantization is not None
-    return is_old and names_logits_of_last_pass(train)
+    if train.quantization is None:
+        return False
+    from vramwise.training.activations.dequantization import INPUTS_LEFT_SINCE
+
+    return bitsandbytes_version(train) < INPUTS_LEFT_SINCE and names_logits_of_last_pass(train)
 
 
 @record

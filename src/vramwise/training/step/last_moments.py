@@ -8,7 +8,6 @@ from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import step_shape
 from vramwise.training.components import Component
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.exchange.zero_buffers import returned_weight_bytes
 from vramwise.training.model_states.states import rounded, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import read_by, step_axes
@@ -110,9 +109,14 @@ def _as_one(state: StepState) -> list[Moment]:
 def _step(state: StepState) -> Moment:
     away = offloaded(state.train)
     kept, wide = gradients_at_step(state.states, state.train)
+    returned = 0
+    if state.train.zero_stage:
+        from vramwise.training.exchange.zero_buffers import returned_weight_bytes
+
+        returned = returned_weight_bytes(state.train, state.states.master)
     parts = state.after_backward(kept, gathered=0, whole=0) | {
         Component.OPTIMIZER_TEMPORARIES: 0 if away.optimizer else state.states.step_transient,
         Component.FP32_GRADIENTS: wide,
-        Component.RETURNED_WEIGHTS: returned_weight_bytes(state.train, state.states.master),
+        Component.RETURNED_WEIGHTS: returned,
     }
     return Moment("optimizer step", parts)

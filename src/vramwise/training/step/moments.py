@@ -41,7 +41,6 @@ from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.backward_moments import Backward
 from vramwise.training.step.forward_moments import forward_moments
 from vramwise.training.step.last_moments import evaluation, optimizer_in_backward, stepping_moments
-from vramwise.training.step.other_models import TRAINED, critic_pass, role_of
 from vramwise.training.step.state import Moment, StepState, state_of, with_critics
 
 __all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
@@ -57,6 +56,10 @@ def step_moments(
 ) -> list[Moment]:
     """Every moment of a steady step (the optimizer's states exist), in order."""
     found = _moments(state_of(shape, model, states, train, placement, axes))
+    if not train.extra_models:
+        return found
+    from vramwise.training.step.other_models import TRAINED, critic_pass, role_of
+
     if not any(role_of(name) in TRAINED for name in train.extra_models):
         return found
     life = gradient_life(train)

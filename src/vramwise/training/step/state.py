@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes
 from vramwise.models.autograd.tensor import ITEM_BYTES
 from vramwise.models.model import Model
 from vramwise.records import record
-from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.activations.sizes import StepShape
 from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers, buffers
@@ -22,12 +22,14 @@ from vramwise.training.exchange.offload import offloaded, on_gpu
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.main_buffers import main_buffers
 from vramwise.training.model_states.states import ModelStates, model_states
-from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.gradient_life import adds_into_main_gradients, gradient_life
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.blocks import Blocks
 from vramwise.training.step.gradients import Gradients, gradients_at_step, gradients_of, on_stage
-from vramwise.training.step.other_models import CriticPass, extra_model_bytes
+
+if TYPE_CHECKING:
+    from vramwise.training.step.other_models import CriticPass
 
 _OF_ONE_PASS = frozenset({Component.ACTIVATIONS, Component.WEIGHT_CASTS, Component.LOGITS_AND_LOSS})
 
@@ -158,13 +160,22 @@ def _stays(
     model: Model, states: ModelStates, train: ResolvedTrain, placement: Placement
 ) -> Mapping[Component, int]:  # fmt: skip
     away, (master, optimizer) = offloaded(train), on_gpu(states, train)
+    dummies, others = 0, dict[Component, int]()
+    if adds_into_main_gradients(train):
+        from vramwise.training.activations.fp8 import dummy_gradient_bytes
+
+        dummies = dummy_gradient_bytes(model, train, placement)
+    if train.extra_models:
+        from vramwise.training.step.other_models import extra_model_bytes
+
+        others = dict(extra_model_bytes(model, train, placement))
     return {
         Component.WEIGHTS: 0 if away.weights else states.weights + states.frozen_weights,
         Component.BUFFERS: states.buffers,
         Component.ADAPTERS: states.adapter_weights,
         Component.COPIES_IN_8_BITS: states.copies_8_bit,
-        Component.DUMMY_GRADIENTS: dummy_gradient_bytes(model, train, placement),
+        Component.DUMMY_GRADIENTS: dummies,
         Component.MASTER_WEIGHTS: master,
         Component.OPTIMIZER_STATES: optimizer,
-        **extra_model_bytes(model, train, placement),
+        **others,
     }

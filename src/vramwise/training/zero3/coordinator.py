@@ -31,28 +31,8 @@ from dataclasses import field
 from itertools import accumulate
 
 from vramwise.records import record
-from vramwise.training.zero3.module_calls import OUTSIDE, Call, Module, Turn, Weight
-
-
-@record
-class Lag:
-    """Layers that the host may be ahead of the card in a forward pass, and bytes of each gathered weight of one, which
-    were freed and wait.
-
-    `expected`: half-way between a host that is not ahead and one that the stream's queue holds back; none where the
-    card waits for gathers or for the host.
-    """
-
-    most: int = 0
-    expected: int = 0
-    sizes: tuple[int, ...] = ()
-
-    @property
-    def layer_bytes(self) -> int:
-        return sum(self.sizes)
-
-
-NO_LAG = Lag()
+from vramwise.training.zero3 import OUTSIDE
+from vramwise.training.zero3.module_calls import Call, Module, Turn, Weight
 
 _LONG_AGO = -(10**10)
 _ENTERING = frozenset({Turn.ENTER, Turn.ENTER_AGAIN, Turn.ENTER_BACKWARD})

@@ -20,11 +20,8 @@ from vramwise.models.model import Model
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.simple import Embedding
 from vramwise.records import record
+from vramwise.training.zero3 import BELOW, HEAD, OUTSIDE
 
-HEAD = -1
-OUTSIDE = -2
-BELOW = -3
-"""What stands for a layer's number in the output layer, in other modules, and in those before the first layer."""
 DROPOUT = "dropout"
 
 
