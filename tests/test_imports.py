@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
-MOST_OF_LOAD, MOST_OF_TRAIN = 150, 184  # modules of vramwise that an estimate of a Llama imports
+MOST_OF_LOAD, MOST_OF_TRAIN = 140, 158  # modules of vramwise that an estimate of a Llama imports
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -100,6 +101,15 @@ else:
     raise SystemExit("vramwise.nothing is there")
 """
     assert loaded_heavy_libraries(program) == []
+
+
+@pytest.mark.parametrize("package", ["engines", "formats", "hardware", "scenario", "sources"])
+def test_names_of_packages_come_when_asked_for(package):
+    module = import_module(f"vramwise.{package}")
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = module.nothing
 
 
 def test_every_name_that_scripts_take_from_the_package_is_there():

@@ -10,7 +10,7 @@ import pytest
 from vramwise.engines import engine_named, engines
 from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
-from vramwise.scenario import Scenario, ownership
+from vramwise.scenario import Scenario, checks
 from vramwise.scenario.definition import KINDS, ServeSettings, engines_of
 from vramwise.scenario.inference import counts
 from vramwise.scenario.names import ENGINES
@@ -199,7 +199,7 @@ def test_a_gguf_type_needs_gguf_weights() -> None:
 
 def test_an_engine_like_another_may_lack_settings_or_leave_them_out(monkeypatch: pytest.MonkeyPatch) -> None:
     record = replace(engine_named("tgi"), lacks=("block_size",), uncounted=("max_num_seqs",))
-    monkeypatch.setattr(ownership, "engine_named", lambda name: record)
+    monkeypatch.setattr(checks, "engine_named", lambda name: record)
 
     def read(**serve: Any) -> Scenario:
         return Scenario.from_dict({"model": MOE, "task": "serve", "serve": {"engine": "tgi", **serve}})

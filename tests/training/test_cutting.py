@@ -13,7 +13,7 @@ from vramwise import estimate
 from vramwise.result import Result
 from vramwise.training.exchange.units import Unit
 from vramwise.training.reserved_memory.gathers import Fsdp2, Widths
-from vramwise.training.reserved_memory.held import Memory
+from vramwise.training.reserved_memory.traces import Memory
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")

@@ -13,8 +13,7 @@ from vramwise.planner.grid import grid
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.definition import KINDS
 from vramwise.scenario.names import FRAMEWORKS
-from vramwise.training.recipe.checkpoint_kind import reentrant
-from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.gradient_life import gradient_life, reentrant
 
 
 def step(framework: str, version: str = "", **changed: Any) -> Any:

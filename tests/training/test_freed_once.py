@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from vramwise import estimate
 from vramwise.errors import VramwiseError
 from vramwise.models.allocator import CachingAllocator
-from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.step_replay import StepReplay
+from vramwise.training.reserved_memory.traces import Memory
 
 BERT = {
     "model_type": "bert", "architectures": ["BertForSequenceClassification"], "hidden_size": 1024,

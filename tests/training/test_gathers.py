@@ -18,9 +18,9 @@ from vramwise.sources import resolve
 from vramwise.training.job import job_of
 from vramwise.training.reserved_memory import step_replay
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, SHARDS, Replicated
-from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.replay import replay
 from vramwise.training.reserved_memory.step_replay import StepReplay
+from vramwise.training.reserved_memory.traces import Memory
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

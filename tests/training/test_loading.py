@@ -10,10 +10,10 @@ from vramwise.models import describe
 from vramwise.models.allocator import CachingAllocator
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
-from vramwise.training.reserved_memory.held import Memory
-from vramwise.training.reserved_memory.in_order import replay_in_order
 from vramwise.training.reserved_memory.loading import Card, load, most_reserved_by_loading, warm_up_bytes
+from vramwise.training.reserved_memory.replay import replay_in_order
 from vramwise.training.reserved_memory.step_replay import StepReplay
+from vramwise.training.reserved_memory.traces import Memory
 from vramwise.units import GIB, MIB
 
 EMBEDDING = 32_000 * 1024

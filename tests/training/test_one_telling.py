@@ -19,10 +19,10 @@ from vramwise.training.job import Job
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.settings import execution
 from vramwise.training.reserved_memory import step_replay
-from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.replay import is_replayed, runs_one_by_one
 from vramwise.training.reserved_memory.scripts import Script
 from vramwise.training.reserved_memory.step_replay import StepReplay
+from vramwise.training.reserved_memory.traces import Held, Memory
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 CLOSE = 0.0005

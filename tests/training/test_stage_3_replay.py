@@ -11,9 +11,9 @@ from vramwise.models import describe
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory.gathers import GATHERING
-from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.replay import is_replayed, replay
 from vramwise.training.reserved_memory.stage_3 import Stage3
+from vramwise.training.reserved_memory.traces import Memory
 
 RANKS, MIB = 4, 2**20
 MODEL = {

@@ -15,12 +15,10 @@ from vramwise.models.allocator import NoRoomError
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
 from vramwise.training.reserved_memory import in_order
-from vramwise.training.reserved_memory.held import Held, Memory
-from vramwise.training.reserved_memory.in_order import replay_in_order
 from vramwise.training.reserved_memory.play import Player
-from vramwise.training.reserved_memory.replay import is_replayed
+from vramwise.training.reserved_memory.replay import is_replayed, replay_in_order
 from vramwise.training.reserved_memory.step_replay import Replayed, StepReplay
-from vramwise.training.reserved_memory.traces import Recorder, has_one_order
+from vramwise.training.reserved_memory.traces import Held, Memory, Recorder, has_one_order
 from vramwise.units import MIB
 
 WORKSPACE = 2 * 8_519_680

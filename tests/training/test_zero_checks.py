@@ -15,9 +15,9 @@ from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.training.exchange.zero_buffers import _slices
 from vramwise.training.job import Job, job_of
-from vramwise.training.reserved_memory.held import Memory
 from vramwise.training.reserved_memory.replay import is_replayed, replay
 from vramwise.training.reserved_memory.stages_1_2 import Stages1And2
+from vramwise.training.reserved_memory.traces import Memory
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "zero_checks.csv"
 ROWS = list(csv.DictReader(line for line in GOLDEN.read_text("utf-8").splitlines() if not line.startswith("#")))

@@ -17,11 +17,10 @@ from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
 from vramwise.scenario.cards import card_here
-from vramwise.scenario.containers import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.definition import KINDS, TABLES, table_of
-from vramwise.scenario.help import described, table_beside
+from vramwise.scenario.fields import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.nested import called, flat, nested_tables
+from vramwise.scenario.nested import called, described, flat, nested_tables, table_beside
 from vramwise.scenario.values import Kind, Switch, Text, Whole
 
 HYPERPARAMETERS: dict[str, Kind[object]] = {

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from vramwise import come_when_asked_for, plugins
+from vramwise import come_when_asked_for
 
 if TYPE_CHECKING:
     from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
@@ -67,6 +67,8 @@ def engine_named(name: str) -> Engine:
 
 def added_engines() -> dict[str, str]:
     """Engines of plug-ins, each with its record's module."""
+    from vramwise import plugins
+
     return plugins.engines(ENGINES)
 
 

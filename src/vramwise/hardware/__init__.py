@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from vramwise import come_when_asked_for
 
 if TYPE_CHECKING:
-    from vramwise.hardware.context import context_bytes, context_of_torch
     from vramwise.hardware.gpu import Gpu, Support, gpus
     from vramwise.hardware.lookup import GpuMatch, find_gpu, find_installed_gpu
-    from vramwise.hardware.memory import MemoryEstimate
+    from vramwise.hardware.memory import MemoryEstimate, context_bytes, context_of_torch
 else:
     __getattr__ = come_when_asked_for(
         __name__,
@@ -19,8 +18,8 @@ else:
             "GpuMatch": "lookup",
             "MemoryEstimate": "memory",
             "Support": "gpu",
-            "context_bytes": "context",
-            "context_of_torch": "context",
+            "context_bytes": "memory",
+            "context_of_torch": "memory",
             "find_gpu": "lookup",
             "find_installed_gpu": "lookup",
             "gpus": "gpu",

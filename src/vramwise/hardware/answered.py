@@ -11,7 +11,6 @@ from vramwise.hardware.room import Room
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
-from vramwise.verdict import LateReasons, verdict_of
 
 if TYPE_CHECKING:
     from vramwise.hardware.gpu import Gpu
@@ -51,6 +50,8 @@ def beside_others(result: Result, room: Room | None) -> Result:
     limits = room.limits() if room is not None else None
     if room is None or limits is None or result.verdict is None:
         return result
+    from vramwise.verdict import LateReasons, verdict_of
+
     judged, filled = result.verdict, result.quantities.get("nvidia_smi")
     reasons = LateReasons([limits], lambda: judged.reasons)
     if not judged.fits or filled is None or filled.expected <= room.usable_bytes or not room.reserve_bytes:

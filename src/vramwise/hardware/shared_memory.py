@@ -7,8 +7,7 @@ lets graphics take. Sizes that tools printed are in shared_memory.csv, shares in
 
 from __future__ import annotations
 
-from vramwise.hardware.calibration import calibrated
-from vramwise.hardware.memory import MemoryEstimate
+from vramwise.hardware.memory import MemoryEstimate, calibrated
 from vramwise.tables import Row, table
 from vramwise.units import GIB
 

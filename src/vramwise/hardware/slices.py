@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from vramwise.hardware.calibration import median_bytes
 from vramwise.hardware.gpu import Gpu, gpu_of
-from vramwise.hardware.memory import MemoryEstimate
+from vramwise.hardware.memory import MemoryEstimate, median_bytes
 from vramwise.records import record, replace
 from vramwise.tables import Row, table
 from vramwise.units import MIB

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import lru_cache
 from importlib import import_module
 
-from vramwise import plugins
 from vramwise.errors import UndescribedTypeError, clipped, nearest
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
@@ -30,7 +29,7 @@ _OTHER_TYPE_OF_CLASS = {
 
 def supported_types() -> tuple[str, ...]:
     """Every `model_type` whose family is described, those of plug-ins last."""
-    return (*FAMILY_OF_TYPE, *plugins.families(FAMILY_OF_TYPE))
+    return (*FAMILY_OF_TYPE, *_families_of_plugins())
 
 
 def family_module(model_type: str) -> str | None:
@@ -38,7 +37,13 @@ def family_module(model_type: str) -> str | None:
     family = FAMILY_OF_TYPE.get(model_type)
     if family is not None:
         return f"vramwise.models.families.{family}"
-    return plugins.families(FAMILY_OF_TYPE).get(model_type) if model_type else None
+    return _families_of_plugins().get(model_type) if model_type else None
+
+
+def _families_of_plugins() -> dict[str, str]:
+    from vramwise import plugins
+
+    return plugins.families(FAMILY_OF_TYPE)
 
 
 def describe(config: Mapping[str, object], model_id: str = "") -> Model:

@@ -19,7 +19,7 @@ from vramwise.records import record
 from vramwise.result import VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
-from vramwise.scenario.messages import unknown_key
+from vramwise.scenario.values import unknown_key
 from vramwise.training.reserved_memory.reserved import NEARLY_FULL
 from vramwise.verdict import word_of
 

@@ -6,8 +6,7 @@ import re
 
 from vramwise.errors import ScenarioError, clipped
 from vramwise.records import record
-from vramwise.scenario.messages import refusal
-from vramwise.scenario.values import LARGEST_WHOLE_NUMBER, Kind, Schema, Size, Whole
+from vramwise.scenario.values import LARGEST_WHOLE_NUMBER, Kind, Schema, Size, Whole, refusal
 from vramwise.units import format_bytes
 
 # 7900xtx and 9070xt are names of cards, not 7,900 of them.

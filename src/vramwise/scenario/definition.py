@@ -16,10 +16,9 @@ from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.cards import SizeOrShare, plain_cards
 from vramwise.scenario.checks import TaskSettings, checked
-from vramwise.scenario.containers import ModelReference, Several
-from vramwise.scenario.fields import choice, key, size, text, whole
+from vramwise.scenario.fields import ModelReference, Several, choice, key, size, text, whole
 from vramwise.scenario.inference import GenerateSettings, ServeSettings, engines_of
-from vramwise.scenario.reading import read_scenario
+from vramwise.scenario.nested import read_scenario
 from vramwise.scenario.settings import Settings, defaults_of, kinds_of
 from vramwise.scenario.training import TrainSettings
 from vramwise.scenario.values import Kind, Text, choice_kind

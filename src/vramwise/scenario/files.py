@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from vramwise.errors import ScenarioError, SourceError, clipped
 from vramwise.files import read_at_most, shown_path
 from vramwise.scenario.definition import Scenario
-from vramwise.scenario.messages import shown
+from vramwise.scenario.values import shown
 from vramwise.units import MIB, format_bytes
 
 if TYPE_CHECKING:

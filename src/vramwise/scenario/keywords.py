@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from vramwise.errors import ScenarioError
 from vramwise.scenario.definition import KINDS, TABLES, Scenario, table_of
-from vramwise.scenario.messages import shown, unknown_key
 from vramwise.scenario.names import TASKS
 from vramwise.scenario.nested import called, flat, nested_tables
+from vramwise.scenario.values import shown, unknown_key
 
 
 def scenario_of(model: str | Mapping[str, object], keys: Mapping[str, object]) -> Scenario:

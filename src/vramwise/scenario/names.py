@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vramwise import plugins
 from vramwise.engines import ENGINES as SPELLED_ENGINES
 
 TASKS: Final = ("train", "serve", "generate", "load")
@@ -74,11 +73,15 @@ FRAMEWORK_SPELLINGS: Final[Mapping[str, str]] = {
 
 def added_frameworks() -> dict[str, str]:
     """Frameworks of plug-ins, each with its record's module."""
+    from vramwise import plugins
+
     return plugins.frameworks(FRAMEWORKS)
 
 
 def added_kernels() -> dict[str, str]:
     """Kernel libraries of plug-ins, each with its record's module."""
+    from vramwise import plugins
+
     return plugins.kernels((*KERNELS, *LAYERS))
 
 

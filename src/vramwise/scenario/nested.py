@@ -4,20 +4,24 @@ Which tables there are follows from the owners of a table's keys. In the table o
 where it begins with it (`lora_rank` is `lora.rank`). The table of an engine or framework takes everybody's keys too.
 
 What is the same thing under another name: in the table of another task, or with an engine that has its own word.
+
+A scenario is read from such tables. What `--help` and the schema say of a key is its own line, with its owner's name in
+front and the group it stands in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from vramwise.engines import DEFAULT, engine_named
 from vramwise.errors import ScenarioError
 from vramwise.records import record
-from vramwise.scenario.messages import refusal, unknown_key
-from vramwise.scenario.owners import Owner, title_of
-from vramwise.scenario.settings import Settings, ownership_of
+from vramwise.scenario.names import TASKS
+from vramwise.scenario.owners import LLAMA_CPP, OLLAMA, Owner, title_of
+from vramwise.scenario.settings import Settings, kinds_of, ownership_of
+from vramwise.scenario.values import refusal, shown, unknown_key
 
 # by table; the engines' own words for these stand in their records
 _SAME: Final[tuple[Mapping[str, str], ...]] = (
@@ -125,3 +129,107 @@ def _entries(nested: NestedTable | None, name: str, value: object, path: str) ->
         if key is None:
             raise unknown_key(path, inside, nested.keys)
         yield key, entry, f"{path}.{inside}"
+
+
+_MOST_OWNERS = 2
+_TWINS = {OLLAMA: LLAMA_CPP}
+
+
+def described(cls: type[Settings], key: str, *, group: str = "") -> str:
+    """A key's line of help; its owners stand in front where they are few and are not the name of the group."""
+    whose = ownership_of(cls)[key]
+    titles = dict.fromkeys(title_of(_TWINS.get(owner, owner)) for owner in whose.owners)
+    named = 0 < len(titles) <= _MOST_OWNERS and list(titles) != [group] and all(titles)
+    return f"{', '.join(titles)}: {kinds_of(cls)[key].help}" if named else kinds_of(cls)[key].help
+
+
+def group_of(cls: type[Settings], key: str) -> str:
+    """The title of the nested table that a key belongs to, where that is one alone; else empty."""
+    table = table_beside(cls, key)
+    return nested_tables(cls)[table].title if table else ""
+
+
+def table_beside(cls: type[Settings], key: str) -> str:
+    """The name of the nested table that a key belongs to, where that is one alone; else empty. Its title may stand in
+    an engine's record, the name does not."""
+    places = set(ownership_of(cls)[key].places) - {OLLAMA.table}
+    return places.pop() if len(places) == 1 else ""
+
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+Tables = Mapping[str, type[Settings]]
+
+
+def read_scenario(data: Mapping[str, object], top: type[Settings], tables: Tables) -> dict[str, Any]:
+    """The values of a scenario: of its own keys (`top`), and the tables of its tasks.
+
+    Raises ScenarioError with the path of what is wrong.
+    """
+    if not isinstance(data, Mapping):
+        raise ScenarioError("", f"expected a table with a model and a task, got {shown(data)}")
+    kinds = kinds_of(top)
+    for key in ("model", "task"):
+        if data.get(key) is None:
+            needed = f"one of {', '.join(TASKS)}" if key == "task" else "a model's name, URL, path or table"
+            _refuse_unknown_top_keys(data, top, tables)
+            raise ScenarioError(key, f"is missing: expected {needed}")
+    values: dict[str, Any] = {}
+    for key, raw in data.items():
+        kind = kinds.get(key)
+        if kind is None:
+            if key not in tables:
+                raise _unknown_top_key(key, top, tables)
+        elif raw is not None or not kind.optional:
+            values[key] = kind.read(raw, key)
+    for name, cls in tables.items():
+        if data.get(name) is not None:
+            _refuse_other_tasks_table(name, values["task"])
+            values[name] = _read_table(cls, data[name], name, top, tables)
+    return values
+
+
+def _read_table(cls: type[AnySettings], raw: object, path: str, top: type[Settings], tables: Tables) -> AnySettings:
+    """Read a task's table. Raises ScenarioError for an unknown key or a value that its kind refuses."""
+    if not isinstance(raw, Mapping):
+        raise ScenarioError(path, f"expected a table, got {shown(raw)}")
+    kinds = kinds_of(cls)
+    values: dict[str, Any] = {}
+    for key, value, where in flattened(cls, raw, path):
+        kind = kinds.get(key)
+        if kind is None:
+            raise _unknown_table_key(key, path, top, tables)
+        if value is not None or not kind.optional:
+            values[key] = kind.read(value, where)
+    settings = cls(**values, explicit=frozenset(values))
+    check_programs(settings, raw, path)
+    return settings
+
+
+def _refuse_other_tasks_table(name: str, task: str) -> None:
+    if name != task and not (name == "serve" and task == "load"):
+        tasks = "serve or load" if name == "serve" else name
+        raise ScenarioError(name, f"this table belongs to the task {tasks}, but the task is {task}")
+
+
+def _refuse_unknown_top_keys(data: Mapping[str, object], top: type[Settings], tables: Tables) -> None:
+    for key in data:
+        if key not in kinds_of(top) and key not in tables:
+            raise _unknown_top_key(key, top, tables)
+
+
+def _unknown_top_key(key: object, top: type[Settings], tables: Tables) -> ScenarioError:
+    homes = [name for name, cls in tables.items() if key in kinds_of(cls)]
+    if homes:
+        return ScenarioError(str(key), f"belongs into the table of the task: {homes[0]}.{key}")
+    return unknown_key("", key, (*kinds_of(top), *tables))
+
+
+def _unknown_table_key(key: str, path: str, top: type[Settings], tables: Tables) -> ScenarioError:
+    if key in kinds_of(top):
+        return ScenarioError(f"{path}.{key}", f"belongs to the top of the scenario: {key}")
+    home = next((name for name, cls in tables.items() if key in kinds_of(cls)), None)
+    if home is not None:
+        here = called(key, path)
+        hint = f": here it is {here}" if here is not None else ""
+        return ScenarioError(f"{path}.{key}", f"belongs to the task {home}, not to {path}{hint}")
+    return unknown_key(path, key, (*kinds_of(tables[path]), *nested_tables(tables[path])))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
-from vramwise.scenario.help import described
-from vramwise.scenario.nested import NestedTable, nested_tables
+from vramwise.scenario.nested import NestedTable, described, nested_tables
 from vramwise.scenario.values import Schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

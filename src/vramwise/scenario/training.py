@@ -6,8 +6,19 @@ from collections.abc import Mapping
 
 from vramwise.records import record
 from vramwise.scenario import names
-from vramwise.scenario.containers import AllOrSeveral, Several, Table
-from vramwise.scenario.fields import choice, dtype_name, key, maybe, switch, text, texts, whole
+from vramwise.scenario.fields import (
+    AllOrSeveral,
+    Several,
+    Table,
+    choice,
+    dtype_name,
+    key,
+    maybe,
+    switch,
+    text,
+    texts,
+    whole,
+)
 from vramwise.scenario.owners import (
     COMPILE,
     CONTEXT_PARALLEL,

@@ -1,4 +1,4 @@
-"""What a scenario's key may hold: one small class for each kind of value (containers.py: lists, tables, models).
+"""What a scenario's key may hold: one small class for each kind of value (fields.py: lists, tables, models).
 
 A kind reads a value from a file (`read`), reads the text of a command-line flag (`from_text`), and says the
 same as JSON Schema (`schema`). A refusal says what was expected, what was given and, for names, what is near.
@@ -6,14 +6,41 @@ same as JSON Schema (`schema`). A refusal says what was expected, what was given
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from vramwise.errors import ScenarioError, UsageError, nearest
+from vramwise.errors import ScenarioError, UsageError, clipped, nearest
 from vramwise.records import record
-from vramwise.scenario.messages import refusal, shown
 from vramwise.units import parse_bytes
+
+
+def refusal(path: str, expected: str, value: object) -> ScenarioError:
+    return ScenarioError(path, f"expected {expected}, got {shown(value)}")
+
+
+def unknown_key(path: str, key: object, known: Sequence[str] | Mapping[str, object]) -> ScenarioError:
+    """The refusal of a key that a table does not have, with its nearest neighbours."""
+    near = nearest(str(key), known)
+    meant = f"did you mean {', '.join(near)}?" if near else f"expected one of {', '.join(known)}"
+    full = f"{path}.{key}" if path else str(key)
+    return ScenarioError(clipped(full), f"unknown key: {clipped(meant, 200)}")
+
+
+def shown(value: object) -> str:
+    """A given value for a message: as JSON writes it, on one short line."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**30:
+        return f"a number of {len(str(abs(value)))} digits" if abs(value) < 10**300 else "a huge number"
+    if isinstance(value, Mapping):
+        return "a table"
+    if isinstance(value, list | tuple):
+        return "a list"
+    try:
+        return clipped(json.dumps(value, ensure_ascii=False))
+    except (TypeError, ValueError):
+        return clipped(str(value))
+
 
 LARGEST_WHOLE_NUMBER = 2**53 - 1
 """Sizes stay below 2^53, so that JSON readers that keep floats read them exactly."""

@@ -16,11 +16,11 @@ from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.components import Component
+from vramwise.training.counters import has_unsaid_lengths, kinds_of_estimate
 from vramwise.training.exchange.communication import awaited, buffers
 from vramwise.training.exchange.offload import host_parts, offloaded
 from vramwise.training.job import Job, job_of, moments_at
 from vramwise.training.kept_memory import Counted, KeptMemory, least_of
-from vramwise.training.kinds import has_unsaid_lengths, kinds_of_estimate
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_asked
 from vramwise.training.recipe.framework_defaults import taken_note

@@ -10,8 +10,7 @@ from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
-from vramwise.training.layout.layouts import check_layout
-from vramwise.training.layout.parallel import Placement, placements
+from vramwise.training.layout.parallel import Placement, check_layout, placements
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.attention import check_padding, rows_of
 from vramwise.training.recipe.gradient_life import gradient_life

@@ -7,7 +7,7 @@ from typing import Any
 
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.scenario import Scenario
-from vramwise.scenario.messages import shown
+from vramwise.scenario.values import shown
 
 Body = Mapping[str, Any]
 

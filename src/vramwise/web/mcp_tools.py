@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramwise.scenario.definition import KINDS, TABLES, Scenario, Settings
-from vramwise.scenario.help import described
+from vramwise.scenario.nested import described
 from vramwise.scenario.values import Choice, Kind
 
 INSTRUCTIONS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vramwise.models.autograd.products import Contractions
+from vramwise.models.autograd.pointwise import Contractions
 from vramwise.models.autograd.size import Dim, axis, name_of, probe, product, tokens_without, total
 from vramwise.models.autograd.tensor import Tensor, pointwise_strides
 

@@ -10,8 +10,7 @@ from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import HeadedAttention
-from vramwise.models.operations.inputs import input_tensor
-from vramwise.models.operations.simple import Hold
+from vramwise.models.operations.simple import Hold, input_tensor
 from vramwise.records import record
 
 CLASS_DEFAULTS = {"vocab_size": 32000, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096}

@@ -6,8 +6,8 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.inputs import input_tensor, text_length
 from vramwise.models.operations.losses import LOSSES
+from vramwise.models.operations.simple import input_tensor, text_length
 from vramwise.records import record
 
 

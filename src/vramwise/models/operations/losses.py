@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.lowering import Lowering, Variants
-from vramwise.models.operations.inputs import input_tensor
+from vramwise.models.operations.simple import input_tensor
 
 LOSSES: Variants[Callable[[Lowering, Tensor], Tensor]] = Variants("the loss")
 """By the loss that a model names, or by its head."""

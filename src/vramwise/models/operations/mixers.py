@@ -12,7 +12,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
-from vramwise.models.operations.inputs import input_tensor
+from vramwise.models.operations.simple import input_tensor
 from vramwise.records import record
 
 

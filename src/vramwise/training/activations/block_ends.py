@@ -1,13 +1,28 @@
-"""What a block reads from outside and what the model's outputs refer to."""
+"""What a block reads from outside and what the model's outputs refer to.
+
+Streams that several checkpointed layers read as they are: autograd keeps one tensor, not one for each layer.
+
+Gemma 3n and 4 hand every layer a slice of the same embeddings and later layers the keys and values of earlier ones,
+decoders read one encoder's output. A slice is a view: torch.utils.checkpoint keeps the whole storage, once.
+
+Weights that several blocks use: tied embeddings, layers that share one set of weights.
+
+The gradient of such a weight waits, as one sum, from the first block of backward that makes a part of it until the last
+(torch 2.13, `torch/csrc/autograd/input_buffer.cpp`): it is there once, however many blocks add to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from vramwise.models.autograd.size import Dim, total
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.blocks import Block
-from vramwise.models.step import BlockRun
-from vramwise.training.activations.checkpointing import ROTARY_TABLES
+from vramwise.models.model import Model
+from vramwise.models.step import BlockRun, Forward
+from vramwise.records import record
+from vramwise.training.activations.checkpointing import ROTARY_TABLES, kept_storages
+from vramwise.training.resolved import ResolvedTrain
 
 
 def is_head(run: BlockRun) -> bool:
@@ -93,3 +108,94 @@ def given_up(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[froze
         found.append(frozenset(last) if reads_layers(run) and run.name != "loss" else frozenset())
         wanted = wanted - set(outputs) | set(inputs)
     return found[::-1]
+
+
+@record
+class SharedStreams:
+    """Bytes that stand once for the whole pass, and what recordings therefore do not count among what they keep."""
+
+    nbytes: Dim = 0
+    counted_once: frozenset[Storage] = frozenset()
+
+
+def shared_streams(forward: Forward, blocks: Sequence[Block], train: ResolvedTrain) -> SharedStreams:
+    """What two and more of the checkpointed `blocks`, each recorded in `forward.runs`, take in unchanged."""
+    if train.checkpointing == "none" or not 0 <= len(forward.runs) - len(blocks) <= 1:
+        return SharedStreams()
+    checkpointed = {id(run): kept_storages(run, train) is not None for run in forward.runs}
+    maker: dict[str, int] = {}
+    readers: dict[tuple[str, int], list[Storage]] = {}
+    for place, (run, block) in enumerate(zip(forward.runs, blocks, strict=False)):
+        if checkpointed[id(run)]:
+            for name, tensor in zip(block.inputs, run.incoming, strict=False):
+                readers.setdefault((name, maker.get(name, -1)), []).append(tensor.storage)
+        maker.update(dict.fromkeys(block.outputs, place))
+    several = [storages for storages in readers.values() if len(storages) > 1]
+    alone = {storages[0] for storages in readers.values() if len(storages) == 1}
+    elsewhere = {storage for run in forward.runs if not checkpointed[id(run)] for storage, _ in run.saved}
+    once = {storage for storages in several for storage in storages} - alone
+    held = {storages[0]: storages[0].nbytes for storages in several if storages[0] in once - elsewhere}
+    once |= {
+        storage for run in forward.runs if checkpointed[id(run)] for storage in _kept_before(run, forward, elsewhere)
+    }
+    return SharedStreams(total(held.values()), frozenset(once))
+
+
+def _kept_before(run: BlockRun, forward: Forward, elsewhere: set[Storage]) -> set[Storage]:
+    """What a layer reads that a block below it keeps already, such as embedded tokens that want a gradient.
+
+    Only where the record is that of one layer: equal ones read other tensors.
+    """
+    if sum(other is run for other in forward.runs) > 1:
+        return set()
+    return {tensor.storage for tensor in run.incoming} & elsewhere
+
+
+@record
+class Parts:
+    """Of one block's weights: those whose gradient has a part from blocks above, those that no block below uses."""
+
+    begun: frozenset[Storage]
+    ending: frozenset[Storage]
+
+
+def parts_of_gradients(forward: Forward, model: Model) -> list[Parts]:
+    """What each block of a recorded pass finds and leaves; a block whose record stands for several is told apart."""
+    used = _weights_by_run(forward, model)
+    begun: list[frozenset[Storage]] = []
+    seen: set[str | Storage] = set()
+    for weights in reversed(used):
+        begun.insert(0, frozenset(storage for storage, weight in weights.items() if weight in seen))
+        seen.update(weights.values())
+    seen.clear()
+    parts = []
+    for above, weights in zip(begun, used, strict=True):
+        parts.append(Parts(above, frozenset(storage for storage, weight in weights.items() if weight not in seen)))
+        seen.update(weights.values())
+    return parts
+
+
+def _weights_by_run(forward: Forward, model: Model) -> list[dict[Storage, str | Storage]]:
+    """The weights that each block trains: their storages in its record, and what they are in the model."""
+    ran = {run.modality for run in forward.runs}
+    blocks = [block for block in model.blocks if block.modality in ran]
+    if len(forward.runs) < len(blocks):
+        blocks = [block for block in blocks if not block.tiled]
+    names = [tuple(parameter.tied_to or parameter.name for parameter in block.parameters) for block in blocks]
+    recorded: dict[Storage, str] = {}
+    for run, own in zip(forward.runs, names, strict=False):
+        for storage, place in run.weights:
+            recorded.setdefault(storage, own[place])
+    found: list[dict[Storage, str | Storage]] = []
+    alike = {id(run): run for run in forward.runs}
+    weights = {name: _trained(run) for name, run in alike.items()}
+    for i, run in enumerate(forward.runs):
+        own = names[i] if i < len(names) else ()
+        here = {storage: own[place] for storage, place in run.weights if place < len(own)}
+        found.append({storage: here.get(storage, recorded.get(storage, storage)) for storage in weights[id(run)]})
+    return found
+
+
+def _trained(run: BlockRun) -> set[Storage]:
+    inputs = (tensor for node in run.nodes for tensor in node.inputs)
+    return {tensor.storage for tensor in inputs if tensor.storage.kind == "parameter" and tensor.requires_grad}

@@ -18,17 +18,19 @@ from vramwise.models.moments import Moment, Peak, largest, undominated
 from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structure_of
 from vramwise.records import record, replace
 from vramwise.training.activations.block_ends import (
+    Parts,
     given_up,
     is_head,
     named_by_frames,
     outputs_held,
+    parts_of_gradients,
+    shared_streams,
     streams_of,
     tables,
 )
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
 from vramwise.training.activations.loss import logits_held
 from vramwise.training.activations.recording import micro_batch
-from vramwise.training.activations.shared import Parts, parts_of_gradients, shared_streams
 from vramwise.training.model_states.states import rounded
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients
 from vramwise.training.recipe.lengths import lengths

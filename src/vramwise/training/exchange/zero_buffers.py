@@ -30,8 +30,7 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
-from vramwise.training.recipe.checkpoint_kind import reentrant
-from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.gradient_life import gradient_life, reentrant
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 

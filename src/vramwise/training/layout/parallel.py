@@ -1,10 +1,24 @@
-"""Which part of the model a rank holds: tensor, expert, pipeline and data parallelism."""
+"""Which part of the model a rank holds: tensor, expert, pipeline and data parallelism.
+
+Layouts of a model over GPUs that cannot run, refused with those that can.
+
+    tensor parallel     divides the attention heads, and those of keys and values
+    pipeline parallel   no more stages than layers; interleaved under Megatron: stages · virtual stages divide them
+    context parallel    divides the sequence
+    expert parallel     divides the experts, and the ranks that hold copies of the rest
+    hybrid sharding     whole nodes
+
+Megatron-LM core 0.14 transformer/transformer_config.py (`__post_init__`), parallel_state.py; torch 2.13
+distributed/tensor/parallel, distributed/fsdp. GPUs that the sizes do not divide are refused before a model is seen.
+"""
 
 from __future__ import annotations
 
-from itertools import accumulate
+from collections.abc import Callable
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING
 
+from vramwise.errors import ScenarioError
 from vramwise.frameworks import framework_of
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -153,3 +167,120 @@ def in_flight(train: ResolvedTrain, stage: int) -> int | Fraction:
 
         return Fraction(min(chunks, micro_batches * virtual), virtual)
     return min(pp - stage, micro_batches)
+
+
+MOST_SHOWN = 12
+LARGEST_OFFERED = 65_536  # more GPUs than any one job has
+
+
+def check_layout(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
+    """Raises `ScenarioError` for a layout that cannot run, with the sizes that can."""
+    _check_tensor_parallel(scenario, train, model)
+    _check_pipeline(scenario, train, model)
+    _check_experts(scenario, train, model)
+    cp, sequence = train.context_parallel_size, train.sequence_length
+    if cp > 1 and sequence % cp:
+        _refuse("context_parallel_size", f"{cp} does not divide the {sequence:,} tokens of a sequence",
+                _valid(scenario, lambda n: sequence % n == 0, most=sequence), scenario.num_gpus)  # fmt: skip
+    pieces = train.tensor_parallel_size * cp
+    if train.sequence_parallel and sequence % pieces:
+        # Megatron-LM core 0.14 tensor_parallel/mappings.py _split_along_first_dim: divisible by the ranks
+        raise ScenarioError(
+            "train.sequence_length",
+            f"sequence_parallel cuts a sequence into {pieces:,} equal pieces: expected a multiple, such as "
+            f"{max(1, sequence // pieces) * pieces:,}, got {sequence:,}",
+        )
+    heads = model.config.size("num_attention_heads", default=0)
+    if cp > 1 and scenario.train.context_parallel_kind == "ulysses" and heads % cp:
+        _refuse("context_parallel_size", f"{cp} does not divide {heads} attention heads, which Ulysses shares out",
+                _valid(scenario, lambda n: heads % n == 0 and sequence % n == 0, most=heads),
+                scenario.num_gpus)  # fmt: skip
+    nodes = scenario.num_gpus / scenario.gpus_per_node
+    if train.fsdp == "hybrid-shard" and nodes > 1 and nodes != int(nodes):
+        raise ScenarioError(
+            "train.fsdp",
+            f"hybrid-shard needs whole nodes: {scenario.num_gpus} GPUs are not a multiple of {scenario.gpus_per_node}",
+        )
+
+
+def _check_tensor_parallel(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
+    text = model.config.table("text_config") or model.config
+    heads = text.size("num_attention_heads", default=0)
+    shared = text.size("num_key_value_heads", default=heads) or heads
+    if train.tensor_parallel_size == 1 or not heads:
+        return
+
+    spreads = framework_of(train).sharding.shares_key_heads(train)
+
+    def divides(size: int) -> bool:
+        return heads % size == 0 and (shared % size == 0 or (spreads and size % shared == 0))
+
+    if not divides(train.tensor_parallel_size):
+        what = f"{heads} attention heads" + (f" and {shared} key/value heads" if shared != heads else "")
+        _refuse("tensor_parallel_size", f"{train.tensor_parallel_size} does not divide {what}",
+                _valid(scenario, divides, most=heads), scenario.num_gpus)  # fmt: skip
+
+
+def _check_pipeline(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
+    stages, layers = train.pipeline_parallel_size, model.num_layers
+    if stages > max(1, layers):
+        _refuse("pipeline_parallel_size", f"{stages} stages are more than the {layers} layers",
+                _valid(scenario, lambda n: n <= layers, most=layers), scenario.num_gpus)  # fmt: skip
+    if train.pipeline_layers:
+        _check_stages(train, layers)
+        return
+    virtual = train.virtual_pipeline_parallel_size
+
+    def fits(n: int) -> bool:
+        """Embedding and loss may stand for a layer each (account_for_embedding_in_pipeline_split and its like)."""
+        even = any((layers + ends) % (stages * n) == 0 for ends in range(3))
+        return stages * n <= max(1, layers) and (even or not framework_of(train).sharding.even_chunks)
+
+    if virtual > 1 and train.pipeline_schedule == "interleaved-1f1b" and not fits(virtual):
+        what = f"{stages} stages × {virtual} do not divide the {layers} layers"
+        _refuse("virtual_pipeline_parallel_size", what, [n for n in range(1, max(1, layers // stages) + 1) if fits(n)])
+
+
+def _check_stages(train: ResolvedTrain, layers: int) -> None:
+    """Stated stages: one number each, and all layers in all."""
+    stages, stated = train.pipeline_parallel_size, train.pipeline_layers
+    if len(stated) != stages or sum(stated) != layers:
+        even = ", ".join(str((stage + 1) * layers // stages - stage * layers // stages) for stage in range(stages))
+        raise ScenarioError(
+            "train.pipeline_layers",
+            f"{', '.join(map(str, stated))}: {len(stated)} stages of {sum(stated)} layers in all; "
+            f"expected {stages} of {layers}, such as {even}",
+        )
+
+
+def _check_experts(scenario: Scenario, train: ResolvedTrain, model: Model) -> None:
+    size = train.expert_parallel_size
+    if size == 1:
+        return
+    experts = {p.shape[0] for p in model.parameters if p.shard.startswith("expert") and len(p.shape) > 1}
+    if not experts:
+        raise ScenarioError("train.expert_parallel_size", f"{size} needs a model with experts; this one has none")
+    ranks = max(1, scenario.num_gpus // train.pipeline_parallel_size)
+
+    def divides(n: int) -> bool:
+        each = n * train.expert_tensor_parallel_size
+        return all(count % n == 0 for count in experts) and ranks % each == 0
+
+    if not divides(size):
+        counts = " and ".join(str(count) for count in sorted(experts))
+        _refuse("expert_parallel_size", f"{size} does not divide {counts} experts over {ranks} ranks",
+                _valid(scenario, divides, most=max(experts)), scenario.num_gpus)  # fmt: skip
+
+
+def _valid(scenario: Scenario, accepted: Callable[[int], bool], most: int) -> list[int]:
+    """The smallest divisors of the GPUs up to `most` that are accepted, one more than are shown."""
+    gpus = max(1, scenario.num_gpus)
+    sizes = (n for n in range(1, min(gpus, most, LARGEST_OFFERED) + 1) if gpus % n == 0 and accepted(n))
+    return list(islice(sizes, MOST_SHOWN + 1))
+
+
+def _refuse(key: str, problem: str, valid: list[int], gpus: int = 1) -> None:
+    shown = ", ".join(str(value) for value in valid[:MOST_SHOWN]) or "another number of stages"
+    if valid == [1] and gpus > 1:
+        shown = f"1 (no other divides the {gpus:,} GPUs too)"
+    raise ScenarioError(f"train.{key}", f"{problem}; expected {shown}{', …' if len(valid) > MOST_SHOWN else ''}")

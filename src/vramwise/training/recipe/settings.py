@@ -29,7 +29,6 @@ from vramwise.training.recipe.attention import (
     types_gaining_sdpa,
     with_masks,
 )
-from vramwise.training.recipe.checkpoint_kind import reentrant, wants_gradients_of_inputs
 from vramwise.training.recipe.expert_modules import has_expert_modules
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
@@ -39,7 +38,7 @@ from vramwise.training.recipe.fp8_weights import (
     runs_transformer_engine,
 )
 from vramwise.training.recipe.framework_defaults import with_framework_defaults
-from vramwise.training.recipe.growing_segments import with_segments
+from vramwise.training.recipe.gradient_life import reentrant, wants_gradients_of_inputs
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.trained_copies import copied_dtype
@@ -80,7 +79,12 @@ def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> Resolv
     if decided.loss == "fused-linear":
         decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
         decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
-    return with_segments(_with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided, gpu)
+    decided = _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
+    if not decided.expandable_segments:
+        return decided
+    from vramwise.training.recipe.growing_segments import with_segments
+
+    return with_segments(decided, gpu)
 
 
 def _with_fp8(train: ResolvedTrain, gpu: Gpu | None) -> ResolvedTrain:

@@ -38,7 +38,7 @@ from vramwise.training.model_states.states import (
 )
 from vramwise.training.recipe.fp8_weights import stored_dtype
 from vramwise.training.recipe.settings import NARROWED_AGAIN, narrows_again
-from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import GIB
 

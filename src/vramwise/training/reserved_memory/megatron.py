@@ -23,8 +23,8 @@ from vramwise.training.model_states.states import (
     trained_tensors,
 )
 from vramwise.training.reserved_memory.gathers import Alone
-from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.loading import trained_sizes
+from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 
 WRAPPING = 1

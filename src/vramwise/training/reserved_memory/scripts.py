@@ -13,10 +13,16 @@ from vramwise.models.liveness import BackwardWalk, Event, walk_backward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, runs_in
 from vramwise.records import record
-from vramwise.training.activations.block_ends import Streams, given_up, named_by_frames, streams_of
+from vramwise.training.activations.block_ends import (
+    Parts,
+    Streams,
+    given_up,
+    named_by_frames,
+    parts_of_gradients,
+    streams_of,
+)
 from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
 from vramwise.training.activations.loss import replacing_logits
-from vramwise.training.activations.shared import Parts, parts_of_gradients
 from vramwise.training.activations.sizes import StepShape, cached_casts, is_dequantized, shared_leaves
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients
 from vramwise.training.recipe.settings import execution

@@ -24,7 +24,7 @@ from vramwise.training.model_states.states import model_states, trained_tensors,
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.zero import buckets_come_first, zero_settings
 from vramwise.training.reserved_memory.gathers import COMPUTE, REDUCING, Alone
-from vramwise.training.reserved_memory.held import Held, Memory
+from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 
 

@@ -41,9 +41,9 @@ from vramwise.training.recipe.settings import (
     loss_in_forward,
 )
 from vramwise.training.reserved_memory.gathers import Alone, around_blocks
-from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of
+from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import NO_LAG, Lag
 

@@ -4,19 +4,57 @@ Who holds what, and until when, is the same for every micro-batch and every leng
 operations; sizes alone differ. A replay on a recorder writes that order down, part by part; `play.py` evaluates its
 sizes at one micro-batch and length and goes through it. Where an order hangs on sizes none is recorded
 (`has_one_order`).
+
+Blocks of the allocator that several holders share, as Python's and autograd's references do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 
-from vramwise.models.allocator import Block
+from vramwise.models.allocator import Block, CachingAllocator
 from vramwise.models.autograd.size import Axes, Dim, Size, evaluate
 from vramwise.records import record
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
-from vramwise.training.reserved_memory.held import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
+
+
+@record(eq=False, frozen=False)
+class Held:
+    """An allocated block and how many refer to it."""
+
+    block: Block
+    holders: int = 1
+
+
+class Memory(CachingAllocator):
+    """The allocator, with blocks that are freed when nobody holds them any more."""
+
+    def hold(self, size: int, stream: int = 0) -> Held:
+        return Held(self.take(size, stream))
+
+    def some(self, *sizes: int, stream: int = 0) -> list[Held]:
+        """A block for each size that is not nothing."""
+        return [Held(self.take(size, stream)) for size in sizes if size]
+
+    def drop(self, held: Held) -> None:
+        assert held.holders > 0, "nobody lets go of a block twice"
+        held.holders -= 1
+        if held.holders == 0:
+            self.free(held.block)
+
+    def drop_all(self, held: Iterable[Held]) -> None:
+        for one in held:
+            self.drop(one)
+
+    def drop_later(self, held: Iterable[Held]) -> None:
+        """Let go of blocks of one holder that another stream still uses."""
+        for one in held:
+            assert one.holders == 1, "nobody lets go of a block twice"
+            one.holders = 0
+            self.free_later(one.block)
+
 
 FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN, EMPTIED = -1, -2, -3, -4, -5
 """What is done with a slot's block, where it is not taken; the last two are done with none."""

@@ -31,17 +31,127 @@ from __future__ import annotations
 from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
-from vramwise.training.activations.sizes import StepShape
+from vramwise.training.activations.loss import makes_logits
+from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.components import OTHER_MODELS, Component
+from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import ModelStates
+from vramwise.training.model_states.states import ModelStates, rounded, width
+from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
+from vramwise.training.recipe.lengths import read_by, step_axes
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.backward_moments import Backward
-from vramwise.training.step.forward_moments import forward_moments
-from vramwise.training.step.last_moments import evaluation, optimizer_in_backward, stepping_moments
-from vramwise.training.step.state import Moment, StepState, state_of, with_critics
+from vramwise.training.step.forward_moments import evaluation_pass, forward_moments
+from vramwise.training.step.gradients import gradients_at_step, on_stage
+from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState, state_of, with_critics
+
+
+def stepping_moments(state: StepState) -> list[Moment]:
+    """All that comes between the last backward pass and the next forward pass."""
+    clips = state.train.clip_grad_norm and state.states.num_trained_tensors
+    later = [_later_micro_batch(state)] if state.gradients.grow else []
+    return [*later, *([_clipping(state)] if clips else []), *_checks(state), *_as_one(state), _step(state)]
+
+
+def optimizer_in_backward(state: StepState) -> Moment:
+    """The step of a block's largest weight: blocks below are whole, of the gradients there is this one."""
+    blocks, most = state.blocks, Moment("optimizer in backward", state.until_backward())
+    for i, run in enumerate(blocks.runs):
+        first = state.placement.first_layer + blocks.layers_below(i)
+        key = first if run.layer is not None else "head" if run.is_head else "embedding"
+        gradient, transient = state.states.released.get(key, (0, 0))
+        parts = state.until_backward() | {
+            Component.ACTIVATIONS: blocks.waiting + blocks.masks + blocks.activations_below[i],
+            Component.WEIGHT_CASTS: blocks.casts_below[i],
+            Component.GRADIENTS: gradient,
+            Component.OPTIMIZER_TEMPORARIES: transient,
+        }
+        most = max(most, Moment(most.name, parts), key=lambda moment: moment.total)
+    return most
+
+
+def evaluation(state: StepState) -> Moment:
+    """A pass without autograd, after the gradients went (or beside them)."""
+    train, axes, shape, runs = state.train, state.axes, state.shape, state.blocks.runs
+    tokens, samples = axes["batch"] * read_by(axes), axes.get("samples", axes["batch"])
+    batch, sequence = rows_of(train, train.eval_batch_size or samples, tokens // samples)
+    sizes = step_axes(state.model, train, batch, sequence)
+    if (batch, sequence) != (axes["batch"], read_by(axes)):  # one row is recorded without the axis
+        shape = step_shape(state.model, train, batch, sequence, accumulating=False)
+        runs = on_stage(shape.at(sizes), state.placement)
+    found = evaluation_pass(
+        shape, runs, sizes, logits=makes_logits(train), caches=caches_in_evaluation(state.model, train),
+        gathered=state.exchanged.gathered, gathered_at_loss=state.exchanged.at_loss,
+    )  # fmt: skip
+    gradients = 0 if train.set_to_none else state.gradients.all
+    parts = state.holding(gradients, state.gradients.whole(waiting=False), found.gathered) | {
+        Component.INPUTS: found.inputs,
+        Component.WEIGHT_CASTS: found.casts,
+        Component.OUTPUTS_HELD: found.cached,
+        Component.FORWARD_TEMPORARIES: found.temporaries,
+    }
+    return Moment("evaluation", parts, found.operation)
+
+
+def caches_in_evaluation(model: Model, train: ResolvedTrain) -> bool:
+    """Whether an evaluation that a scenario states fills a cache, as configs ask for and no framework turns off."""
+    stated = train.eval_batch_size is not None
+    return stated and framework_of(train).caches_in_evaluation(train) and bool(model.config.get("use_cache", True))
+
+
+def _later_micro_batch(state: StepState) -> Moment:
+    """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
+    held = state.holding(state.gradients.all, state.gradients.unsharded)
+    return Moment("later micro-batch", held | {Component.NEW_GRADIENTS: state.exchanged.prefetched})
+
+
+def _clipping(state: StepState) -> Moment:
+    """Norms of all gradients, one fp32 or 16-bit scalar each, and the same stacked (torch 2.13 clip_grad.py)."""
+    count, gradients = state.states.num_trained_tensors, state.gradients
+    norms = (count + 1) * SCALAR_BYTES + rounded(count * width(state.train.grad_dtype))
+    held = state.after_backward(gradients.partition, gathered=0)
+    return Moment("clipping", held | {Component.GRADIENT_NORMS: norms})
+
+
+def _checks(state: StepState) -> list[Moment]:
+    """ZeRO's norm of the gradients and search for infinities, one gradient at a time."""
+    needed = state.exchanged.check_before_step
+    if not needed:
+        return []
+    held = state.after_backward(state.gradients.partition, gathered=0)
+    return [Moment("gradient checks", held | {Component.GRADIENT_CHECKS: needed})]
+
+
+def _as_one(state: StepState) -> list[Moment]:
+    """ZeRO joins its partition of the gradients and casts it to fp32 before the 16-bit ones go."""
+    flat, wide = state.states.flat_gradients, state.states.fp32_gradients
+    if not wide or not state.train.zero_stage or offloaded(state.train).gradients:
+        return []
+    own = state.gradients.all if state.train.zero_stage == 3 else flat
+    parts = state.holding(own, 0, gathered=0) | {
+        Component.GRADIENTS_AS_ONE: flat,
+        Component.FP32_GRADIENTS: wide if wide != flat else 0,
+    }
+    return [Moment("gradients as one", parts)]
+
+
+def _step(state: StepState) -> Moment:
+    away = offloaded(state.train)
+    kept, wide = gradients_at_step(state.states, state.train)
+    returned = 0
+    if state.train.zero_stage:
+        from vramwise.training.exchange.zero_buffers import returned_weight_bytes
+
+        returned = returned_weight_bytes(state.train, state.states.master)
+    parts = state.after_backward(kept, gathered=0, whole=0) | {
+        Component.OPTIMIZER_TEMPORARIES: 0 if away.optimizer else state.states.step_transient,
+        Component.FP32_GRADIENTS: wide,
+        Component.RETURNED_WEIGHTS: returned,
+    }
+    return Moment("optimizer step", parts)
+
 
 __all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
 

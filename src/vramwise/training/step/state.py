@@ -20,7 +20,6 @@ from vramwise.training.components import Component
 from vramwise.training.exchange.communication import Buffers, buffers
 from vramwise.training.exchange.offload import offloaded, on_gpu
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.main_buffers import main_buffers
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients, gradient_life
 from vramwise.training.recipe.lengths import read_by
@@ -120,7 +119,12 @@ def state_of(
 ) -> StepState:
     """The state of one rank at these sizes."""
     exchanged, gradients, stays = _whatever_the_size(model, train, placement)
-    buffers_made = main_buffers(model, train, placement)
+    unwrapped = 0
+    if framework_of(train).gradients.main_buffer:
+        from vramwise.training.model_states.main_buffers import main_buffers
+
+        buffers_made = main_buffers(model, train, placement)
+        unwrapped = buffers_made[-1].weights if buffers_made else 0
     blocks = Blocks(shape, on_stage(shape.at(axes), placement), train, placement, axes)
     return StepState(
         shape=shape,
@@ -135,7 +139,7 @@ def state_of(
         stays=stays,
         inputs=ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
         + blocks.bytes_of(shape.brought),
-        unwrapped=buffers_made[-1].weights if buffers_made else 0,
+        unwrapped=unwrapped,
     )
 
 

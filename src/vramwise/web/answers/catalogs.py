@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramwise import __version__
-from vramwise.scenario.containers import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
-from vramwise.scenario.help import group_of
+from vramwise.scenario.fields import AllOrSeveral, ModelReference, Several, Table
+from vramwise.scenario.nested import group_of
 from vramwise.scenario.owners import Owner, title_of
 from vramwise.scenario.settings import ownership_of
 from vramwise.scenario.values import Choice, Fraction, Kind, Size, Switch, Whole
