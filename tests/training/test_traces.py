@@ -14,7 +14,7 @@ from vramwise.memo import Memo
 from vramwise.models.allocator import NoRoomError
 from vramwise.scenario import Scenario
 from vramwise.training.job import Job, job_of
-from vramwise.training.reserved_memory import in_order
+from vramwise.training.reserved_memory import replay
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.replay import is_replayed, replay_in_order
 from vramwise.training.reserved_memory.step_replay import Replayed, StepReplay
@@ -74,9 +74,9 @@ def test_a_recording_that_was_cut_short_is_made_anew(monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     asked = job({"model": "distilgpt2", "train": {"gradient_accumulation_steps": 2}})
-    monkeypatch.setattr(in_order, "_recordings", Memo(8))
+    monkeypatch.setattr(replay, "_recordings", Memo(8))
     with monkeypatch.context() as patched:
-        patched.setattr(in_order._Recording, "_backward", interrupted)
+        patched.setattr(replay._Recording, "_backward", interrupted)
         with pytest.raises(KeyboardInterrupt):
             in_turn(asked, 2, 300, None)
     assert in_turn(asked, 2, 300, None) == by_blocks(asked, 2, 300, None)
@@ -84,8 +84,8 @@ def test_a_recording_that_was_cut_short_is_made_anew(monkeypatch: pytest.MonkeyP
 
 def test_a_search_records_each_kind_of_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, played = [], []
-    step, play = in_order._Recording._step, Player.play
-    monkeypatch.setattr(in_order._Recording, "_step", lambda self, **how: (recorded.append(self), step(self, **how)))
+    step, play = replay._Recording._step, Player.play
+    monkeypatch.setattr(replay._Recording, "_step", lambda self, **how: (recorded.append(self), step(self, **how)))
     monkeypatch.setattr(Player, "play", lambda self, part: (played.append(part), play(self, part)))
     table = {
         "task": "train",
@@ -103,15 +103,15 @@ def test_a_search_records_each_kind_of_step_once(monkeypatch: pytest.MonkeyPatch
 def test_going_to_and_fro_between_sizes_with_other_blocks_records_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = job({"model": "distilgpt2", "train": {}})
     made = []
-    begin = in_order._Recording.__init__
+    begin = replay._Recording.__init__
 
-    def noted(self: in_order._Recording, *sizes: Any) -> None:
+    def noted(self: replay._Recording, *sizes: Any) -> None:
         begin(self, *sizes)
         made.append(sizes[3])
         self.recorder.rest = sizes[3] % 2  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(in_order, "_recordings", Memo(8))
-    monkeypatch.setattr(in_order._Recording, "__init__", noted)
+    monkeypatch.setattr(replay, "_recordings", Memo(8))
+    monkeypatch.setattr(replay._Recording, "__init__", noted)
     monkeypatch.setattr(Recorder, "holds_at", lambda self, axes: axes["sequence"] % 2 == self.rest)
     for sequence in (300, 301, 302, 303, 300, 301):
         assert in_turn(asked, 2, sequence, None) == by_blocks(asked, 2, sequence, None)
