@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
-MOST_OF_LOAD, MOST_OF_TRAIN = 140, 158  # modules of vramwise that an estimate of a Llama imports
+MOST_OF_LOAD, MOST_OF_TRAIN = 116, 146  # modules of vramwise that an estimate of a Llama imports
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,

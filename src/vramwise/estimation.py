@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
-from vramwise.hardware.answered import beside_others, card_of, device_notes
-from vramwise.hardware.room import room_of
+from vramwise.hardware.room import beside_others, card_of, device_notes, room_of
 from vramwise.models import Model, describe
 from vramwise.result import Result, Suggestions
 from vramwise.scenario import Scenario

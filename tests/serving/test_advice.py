@@ -18,8 +18,7 @@ from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.serving.common import advice
 from vramwise.serving.common.advice import NOTHING, Trials, said, texts_of, value_of
-from vramwise.site import asking
-from vramwise.site.force import _in_force
+from vramwise.site import _in_force, asking
 from vramwise.sources.catalog import catalog
 from vramwise.units import GIB
 from vramwise.verdict import LateReasons

@@ -18,8 +18,8 @@ from vramwise.cli.main import main
 from vramwise.errors import SourceError, UsageError
 from vramwise.estimation import terms_asked
 from vramwise.scenario import Scenario
+from vramwise.site import file_to_write
 from vramwise.site.file import add_runs, read_site, text_of
-from vramwise.site.force import file_to_write
 from vramwise.site.run import Run, Term
 from vramwise.units import GIB, MIB
 

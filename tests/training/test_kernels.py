@@ -18,12 +18,11 @@ from vramwise.models import describe
 from vramwise.models.autograd.gradients import input_gradients
 from vramwise.models.autograd.size import probe
 from vramwise.models.blocks import Block, Modality
-from vramwise.models.execution import Execution, Images, Lora
+from vramwise.models.execution import Execution, Images, Kernels, Lora, Override, overrides_in
 from vramwise.models.lowering import LOWERINGS
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.norms import RmsNorm
 from vramwise.models.operations.simple import Linear
-from vramwise.models.overrides import Kernels, Override, overrides_in
 from vramwise.models.step import BlockRun, Forward, record_forward
 from vramwise.scenario.names import KERNELS
 

@@ -14,8 +14,7 @@ from vramwise.estimation import estimate
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TrainSettings
 from vramwise.scenario.names import FRAMEWORKS, METHODS
-from vramwise.scenario.owners import LORA, MEGATRON, Owner
-from vramwise.scenario.settings import ownership_of
+from vramwise.scenario.settings import LORA, MEGATRON, Owner, ownership_of
 
 DENSE: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,

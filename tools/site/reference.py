@@ -17,8 +17,7 @@ from vramwise.result_schema import result_schema
 from vramwise.scenario import scenario_schema
 from vramwise.scenario.definition import TABLES, Scenario
 from vramwise.scenario.nested import nested_tables
-from vramwise.scenario.owners import title_of
-from vramwise.scenario.settings import ownership_of
+from vramwise.scenario.settings import ownership_of, title_of
 
 _LARGEST = 2**53 - 1
 """The largest whole number of JSON's readers: no bound that a person would meet."""

@@ -23,8 +23,7 @@ from vramwise.files import open_to_read, shown_path, written
 from vramwise.scenario import Scenario
 from vramwise.scenario.files import numbered_lines, parse_line
 from vramwise.scenario.values import shown
-from vramwise.site import chosen_site
-from vramwise.site.force import site_file
+from vramwise.site import chosen_site, site_file
 from vramwise.units import counted
 
 HELP = "estimate one scenario (or measured case) a line; write one result a line"

@@ -9,8 +9,13 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from vramwise.cli.export_arguments import add_export_arguments, print_export, take_export
-from vramwise.cli.file_arguments import add_file_arguments, launches_of_files
+from vramwise.cli.file_arguments import (
+    add_export_arguments,
+    add_file_arguments,
+    launches_of_files,
+    print_export,
+    take_export,
+)
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
     add_scenario_arguments,

@@ -9,8 +9,13 @@ import sys
 from collections.abc import Iterable
 
 from vramwise.cli.brief_help import JOB
-from vramwise.cli.export_arguments import add_export_arguments, print_export, refuse_a_file_that_is_there
-from vramwise.cli.file_arguments import add_file_arguments, launch_of_files
+from vramwise.cli.file_arguments import (
+    add_export_arguments,
+    add_file_arguments,
+    launch_of_files,
+    print_export,
+    refuse_a_file_that_is_there,
+)
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.plan_apart import plan_apart, traffic_of
 from vramwise.cli.plan_numbers import number, positive

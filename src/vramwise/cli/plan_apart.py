@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vramwise.cli.export_arguments import print_text
+from vramwise.cli.file_arguments import print_text
 from vramwise.cli.plan_numbers import positive
 from vramwise.errors import DOES_NOT_FIT, UsageError, clipped
 from vramwise.planner.inventory import Pool

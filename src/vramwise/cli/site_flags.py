@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from vramwise.errors import UsageError
-from vramwise.site import chosen_site
-from vramwise.site.force import file_to_write
+from vramwise.site import chosen_site, file_to_write
 
 if TYPE_CHECKING:
     from vramwise.site.run import Run, Site, Term

@@ -19,7 +19,7 @@ from vramwise.measure.libraries import need
 from vramwise.scenario import Scenario
 from vramwise.scenario.names import CLASSIFIERS, EMBEDDERS, LIBRARIES
 from vramwise.sources import ModelSource, resolve
-from vramwise.sources.config_file import KEY, MODULES
+from vramwise.sources.repository import KEY, MODULES
 from vramwise.units import MIB
 
 AUTO, TRANSFORMERS, PIPELINES = LIBRARIES[0], LIBRARIES[1], LIBRARIES[3]

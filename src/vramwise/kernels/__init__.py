@@ -13,7 +13,7 @@ from importlib import import_module
 
 from vramwise.models.blocks import Modality
 from vramwise.models.config import Config
-from vramwise.models.overrides import EVERYWHERE, Kernels, Override
+from vramwise.models.execution import EVERYWHERE, Kernels, Override
 from vramwise.models.type_facts import LATEST, Version, fact_value, facts, has_fact
 from vramwise.scenario.names import KERNELS, LAYERS, added_kernels
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from vramwise.kernels.fused import NORMS, fused_norm, in_autocasts_dtype
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.norms import RmsNorm
-from vramwise.models.overrides import Kernels, Override
 
 
 def norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:

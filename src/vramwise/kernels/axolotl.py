@@ -21,11 +21,11 @@ from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Modality, Operation, Value
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.activations import GatedActivation
 from vramwise.models.operations.adapters import low_rank_pair
 from vramwise.models.operations.simple import Linear, base_product, linear
-from vramwise.models.overrides import Kernels, Override
 from vramwise.records import record
 
 ADAPTED = "linear layers with adapters"

@@ -9,9 +9,9 @@ take it where mamba-ssm is installed too, whose kernels are not described; it is
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.mixers import CausalConv1d, causal_conv1d
-from vramwise.models.overrides import Kernels, Override
 
 ACTIVATIONS = frozenset({None, "silu", "swish"})
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from vramwise.models.autograd.size import Dim, chunks_of, probe, product
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.layers.kimi_delta import KimiDeltaRule
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.delta_rule import (
@@ -28,7 +29,6 @@ from vramwise.models.operations.delta_rule import (
     in_heads,
     repeated,
 )
-from vramwise.models.overrides import Kernels, Override
 
 RULE = "the gated delta rule"
 NORM = "its gated norm"

@@ -7,9 +7,9 @@ fused into adapters alone, which keep as much. Of Liger it takes the loss.
 from __future__ import annotations
 
 from vramwise.kernels.fused import NORMS, ROTATIONS, fused_norm, turned_in_place
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.norms import RmsNorm
-from vramwise.models.overrides import Kernels, Override
 
 RECORD = Kernels(
     name="fms",

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Value
+from vramwise.models.execution import Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.activations import ExpertGate, GatedActivation, gated_activation
 from vramwise.models.operations.attention import Rotary, rotary_table, tables_of
 from vramwise.models.operations.latent import RotaryComplex, RotaryHalves, complex_table
 from vramwise.models.operations.norms import LayerNorm, RmsNorm, layer_norm, rms_norm
 from vramwise.models.operations.simple import Activation, Multiply
-from vramwise.models.overrides import Override
 
 NORMS = "RMS norms"
 LAYER_NORMS = "layer norms in Python"

@@ -18,11 +18,11 @@ from vramwise.kernels.fused import (
     turned_in_place,
     with_joined_gates,
 )
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.operations.activations import ExpertGate, GatedActivation
 from vramwise.models.operations.attention import Rotary
 from vramwise.models.operations.latent import RotaryComplex, RotaryHalves
 from vramwise.models.operations.norms import RmsNorm
-from vramwise.models.overrides import Kernels, Override
 
 RECORD = Kernels(
     name="liger",

@@ -33,6 +33,7 @@ from vramwise.models.adapters import low_rank_shapes
 from vramwise.models.autograd.size import product
 from vramwise.models.autograd.tensor import ITEM_BYTES, Tensor
 from vramwise.models.blocks import Parameter
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.attention import Attention, Rotary
 from vramwise.models.operations.norms import RmsNorm
@@ -43,7 +44,6 @@ from vramwise.models.operations.simple import (
     Linear,
     ScaleByBuffer,
 )  # fmt: skip
-from vramwise.models.overrides import Kernels, Override
 
 CHUNK = 128  # positions: finetune/*.py lm_head_chunk_size
 LAYERS = "layers of the types that litgpt has classes for"

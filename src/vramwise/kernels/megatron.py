@@ -35,6 +35,7 @@ from vramwise.kernels.flash_linear_attention import chunked
 from vramwise.kernels.fused import GATES, ONE_KERNEL, ROTATIONS, rotated, with_joined_gates
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Block, Operation, Parameter, Value
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations import experts as transformers_experts
 from vramwise.models.operations.activations import ExpertGate, GatedActivation, apply_activation, gated_activation
@@ -52,7 +53,6 @@ from vramwise.models.operations.delta_rule import (
 from vramwise.models.operations.experts import ExpertMlps, grouped_linear
 from vramwise.models.operations.routers import WideRouterProduct
 from vramwise.models.operations.simple import Activation, Linear
-from vramwise.models.overrides import Kernels, Override
 from vramwise.records import record
 
 OWN_LAYERS = "Megatron's own layers"

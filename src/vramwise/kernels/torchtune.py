@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.attention import Attention, repeat_kv
 from vramwise.models.operations.attention import attention as transformers_attention
-from vramwise.models.overrides import Kernels, Override
 
 
 def attention(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:

@@ -13,9 +13,9 @@ from vramwise.kernels.fused import LAYER_NORMS, NORMS, in_autocasts_dtype
 from vramwise.kernels.fused import fused_layer_norm as layer_norm_kernel
 from vramwise.kernels.fused import fused_norm as norm_kernel
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
-from vramwise.models.overrides import Kernels, Override
 
 
 def norm(run: Lowering, op: RmsNorm, x: Tensor) -> Tensor:

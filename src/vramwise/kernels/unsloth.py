@@ -8,7 +8,7 @@ modules of the others are compiled (unsloth_zoo 2026.10 compiler.py), which keep
 from __future__ import annotations
 
 from vramwise.kernels.fused import OF_EVERY_TYPE
-from vramwise.models.overrides import Kernels
+from vramwise.models.execution import Kernels
 
 RECORD = Kernels(
     name="unsloth",

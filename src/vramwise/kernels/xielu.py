@@ -8,9 +8,9 @@ counted: partial sums of the two scalars' gradients.
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import Tensor
+from vramwise.models.execution import Kernels, Override
 from vramwise.models.lowering import Lowering
 from vramwise.models.operations.simple import Xielu
-from vramwise.models.overrides import Kernels, Override
 
 
 def activation(run: Lowering, op: Xielu, x: Tensor) -> Tensor:

@@ -16,8 +16,7 @@ from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Storage, Tensor
 from vramwise.models.blocks import Block, Modality, Operation, Parameter
-from vramwise.models.execution import Execution
-from vramwise.models.overrides import Lowered, Override, overrides_in, with_rewrites
+from vramwise.models.execution import Execution, Lowered, Override, overrides_in, with_rewrites
 
 ADAPTER_LEAVES = ("lora_A", "lora_B", "lora_magnitude")
 

@@ -70,6 +70,11 @@ class Model:
         return sum(parameter.numel for parameter in self.parameters if parameter.original is None)
 
     @cached_property
+    def has_experts(self) -> bool:
+        """Whether tokens are sent to some of several MLPs."""
+        return any(parameter.part == "experts" for parameter in self.all_parameters)
+
+    @cached_property
     def num_active_parameters(self) -> int:
         """Parameters that one token passes: all but the routed experts that it is not sent to."""
         return self.num_parameters - sum(op.idle_numel for op in self.operations(Operation))

@@ -11,11 +11,10 @@ from vramwise.models.autograd.size import Dim, axis, total
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.blocks import Block, Modality
-from vramwise.models.execution import Execution
+from vramwise.models.execution import Execution, loss_of
 from vramwise.models.lowering import Lowering
 from vramwise.models.model import Model
 from vramwise.models.operations.losses import LOSSES
-from vramwise.models.overrides import loss_of
 from vramwise.records import record, replace
 
 

@@ -14,8 +14,7 @@ from vramwise.errors import ScenarioError
 from vramwise.records import record
 from vramwise.scenario.inference import GenerateSettings, ServeSettings
 from vramwise.scenario.nested import called
-from vramwise.scenario.owners import Owner, Owners
-from vramwise.scenario.settings import Settings, ownership_of
+from vramwise.scenario.settings import Owner, Owners, Settings, ownership_of
 from vramwise.scenario.training import TrainSettings
 
 TaskSettings = TrainSettings | ServeSettings | GenerateSettings

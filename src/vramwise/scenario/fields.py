@@ -17,8 +17,7 @@ from typing import TypedDict, TypeVar, Unpack, overload
 from vramwise.errors import ScenarioError
 from vramwise.records import record
 from vramwise.scenario import names
-from vramwise.scenario.owners import Owner, Owners
-from vramwise.scenario.settings import INSIDE, KIND, OWNER, UNCOUNTED
+from vramwise.scenario.settings import INSIDE, KIND, OWNER, UNCOUNTED, Owner, Owners
 from vramwise.scenario.values import (
     LONGEST_TEXT,
     Item,

@@ -8,8 +8,19 @@ from vramwise.engines import added_engines, engine_named
 from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.fields import AllOrSeveral, Several, Table, choice, key, maybe, size, switch, text, texts, whole
-from vramwise.scenario.owners import IK_LLAMA_CPP, LLAMA_CPP, MLX, OLLAMA, SGLANG, TENSORRT_LLM, TGI, TRANSFORMERS, VLLM
-from vramwise.scenario.settings import Settings, ownership_of
+from vramwise.scenario.settings import (
+    IK_LLAMA_CPP,
+    LLAMA_CPP,
+    MLX,
+    OLLAMA,
+    SGLANG,
+    TENSORRT_LLM,
+    TGI,
+    TRANSFORMERS,
+    VLLM,
+    Settings,
+    ownership_of,
+)
 from vramwise.scenario.values import Fraction, Kind, Number, Share, Text, Whole, choice_kind
 
 SERVERS = VLLM, SGLANG, TGI, TENSORRT_LLM, TRANSFORMERS, MLX

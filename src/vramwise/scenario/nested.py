@@ -19,8 +19,7 @@ from vramwise.engines import DEFAULT, engine_named
 from vramwise.errors import ScenarioError
 from vramwise.records import record
 from vramwise.scenario.names import TASKS
-from vramwise.scenario.owners import LLAMA_CPP, OLLAMA, Owner, title_of
-from vramwise.scenario.settings import Settings, kinds_of, ownership_of
+from vramwise.scenario.settings import LLAMA_CPP, OLLAMA, Owner, Settings, kinds_of, ownership_of, title_of
 from vramwise.scenario.values import refusal, shown, unknown_key
 
 # by table; the engines' own words for these stand in their records

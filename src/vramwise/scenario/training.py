@@ -19,7 +19,7 @@ from vramwise.scenario.fields import (
     texts,
     whole,
 )
-from vramwise.scenario.owners import (
+from vramwise.scenario.settings import (
     COMPILE,
     CONTEXT_PARALLEL,
     EXPERT_PARALLEL,
@@ -36,8 +36,8 @@ from vramwise.scenario.owners import (
     TENSOR_PARALLEL,
     ZERO,
     ZERO_3,
+    Settings,
 )
-from vramwise.scenario.settings import Settings
 from vramwise.scenario.values import Fraction, Share, Text, Whole, choice_kind
 
 _SAMPLE_LENGTHS = {

@@ -12,8 +12,7 @@ from dataclasses import replace
 from vramwise.errors import SourceError, clipped
 from vramwise.formats.ranged import shown_in
 from vramwise.formats.safetensors import stored_weights
-from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config
-from vramwise.sources.repository import Adapter, ModelSource, Repository
+from vramwise.sources.repository import LARGEST_CONFIG_BYTES, Adapter, ModelSource, Repository, parsed_config
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from vramwise.errors import SourceError, UnsupportedModelError, clipped
 from vramwise.formats.ranged import shown_in
 from vramwise.formats.safetensors import INDEX_SUFFIX, SUFFIX, weights_among
-from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config, with_pooling
 from vramwise.sources.picks import SubFolder, has_folder, nothing_fits, picked_gguf, usual_gguf
-from vramwise.sources.repository import ModelSource, Repository
+from vramwise.sources.repository import LARGEST_CONFIG_BYTES, ModelSource, Repository, parsed_config, with_pooling
 from vramwise.sources.repository_files import pytorch_note, with_quantization
 
 if TYPE_CHECKING:

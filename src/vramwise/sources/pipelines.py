@@ -74,7 +74,7 @@ def component_configs(config: Mapping[str, object], files: RangedFiles | None) -
 
     Raises SourceError where a component's config cannot be read.
     """
-    from vramwise.sources.config_file import LARGEST_CONFIG_BYTES, parsed_config
+    from vramwise.sources.repository import LARGEST_CONFIG_BYTES, parsed_config
 
     found: dict[str, dict[str, object]] = {}
     for name, value in config.items():

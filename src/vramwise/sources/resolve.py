@@ -14,8 +14,7 @@ from vramwise.errors import SourceError, clipped
 from vramwise.files import may_look_at, read_at_most, shown_path
 from vramwise.records import replace
 from vramwise.scenario.names import MODEL_SOURCES
-from vramwise.sources.config_file import checked, read_config, with_pooling
-from vramwise.sources.repository import Folder, ModelSource, Repository
+from vramwise.sources.repository import Folder, ModelSource, Repository, checked, read_config, with_pooling
 
 if TYPE_CHECKING:
     from vramwise.sources.reference import Reference

@@ -13,6 +13,7 @@ from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.layout.parallel import Placement, check_layout, placements
 from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.recipe.attention import check_padding, rows_of
+from vramwise.training.recipe.framework_defaults import with_own_copies
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.images import check_described, check_images, with_whole_towers, without_speech
 from vramwise.training.recipe.lengths import step_axes
@@ -20,7 +21,6 @@ from vramwise.training.recipe.settings import (
     resolved,
     structural,
 )
-from vramwise.training.recipe.trained_copies import with_own_copies
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.gradients import on_stage
 from vramwise.training.step.moments import Moment, step_moments

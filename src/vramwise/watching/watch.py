@@ -13,7 +13,7 @@ from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import estimate
 from vramwise.result import Quantity, Result
 from vramwise.scenario import Scenario
-from vramwise.site.force import file_to_write
+from vramwise.site import file_to_write
 from vramwise.units import counted, format_bytes
 from vramwise.watching.account import Account, StepRow
 from vramwise.watching.exposition import (

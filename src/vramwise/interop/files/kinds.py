@@ -12,8 +12,20 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from vramwise.interop.files import stages
-from vramwise.interop.files.given import Given, read_given
+from vramwise.interop.files.given import (
+    Filled,
+    Given,
+    Words,
+    as_they_are,
+    of_litgpt,
+    of_llamafactory,
+    of_llamafactory_v1,
+    of_ms_swift,
+    of_nemo_rl,
+    of_torchtune,
+    of_trl,
+    read_given,
+)
 from vramwise.records import record
 
 Table = Mapping[str, object]
@@ -30,7 +42,7 @@ class Kind:
     with_accelerate: tuple[str, ...] = ()
     model: str = ""
     deepspeed: str = ""
-    program: Callable[[Given, stages.Words], stages.Filled] = field(default=stages.as_they_are)
+    program: Callable[[Given, Words], Filled] = field(default=as_they_are)
     beside: bool = False
     with_cloud: tuple[str, ...] = ()
 
@@ -174,22 +186,22 @@ KINDS: tuple[Kind, ...] = (
          "--deepspeed={}", with_cloud=("--cloud",)),
     Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",
-         "--deepspeed={}", stages.of_llamafactory),
+         "--deepspeed={}", of_llamafactory),
     Kind("llamafactory-v1", "a configuration of LLaMA-Factory's second version",  # ff6d4d12e src/llamafactory/v1
          _is_llamafactory_v1, ("USE_V1=1", "llamafactory-cli", "STAGE", "{}"), (), "--model={}",
-         program=stages.of_llamafactory_v1),
+         program=of_llamafactory_v1),
     Kind("ms-swift", "a configuration of ms-swift",  # 4.6 arguments/base_args
          _is_ms_swift, ("swift", "sft", "{}"), (), "--model={}", "--deepspeed={}",
-         stages.of_ms_swift),
+         of_ms_swift),
     Kind("torchtune", "a configuration of torchtune",  # 0.6 recipes/configs
          _tables_with("model._component_", "policy_model._component_", "policy._component_"),
          ("tune", "run", "RECIPE", "--config", "{}"), (),
-         "checkpointer.checkpoint_dir={}", program=stages.of_torchtune),
+         "checkpointer.checkpoint_dir={}", program=of_torchtune),
     Kind("verl", "a configuration of verl", _has("actor_rollout_ref"),  # 0.7 trainer/config/ppo_trainer.yaml
          ("python3", "-m", "verl.trainer.main_ppo", "--config-file", "{}"), (), "actor_rollout_ref.model.path={}"),
     Kind("nemo-rl", "a configuration of NeMo-RL", _is_nemo_rl,  # examples/configs/grpo_math_1B.yaml
          ("uv", "run", "examples/run_grpo.py", "--config", "{}"), (), "policy.model_name={}",
-         program=stages.of_nemo_rl),
+         program=of_nemo_rl),
     Kind("torchtitan", "a configuration of torchtitan", _is_torchtitan,  # 0.1 and 0.2 config/job_config.py
          ("torchrun", "-m", "torchtitan.train", "--job.config_file", "{}"), (), "--model.hf_assets_path={}"),
     PRIME_RL,
@@ -197,7 +209,7 @@ KINDS: tuple[Kind, ...] = (
          ("composer", "train.py", "{}"), (), "model.pretrained_model_name_or_path={}"),
     Kind("litgpt", "a configuration of litgpt", _is_litgpt,  # 0.5 config_hub
          ("litgpt", "finetune_lora", "--config", "{}"), (), "--checkpoint_dir={}",
-         program=stages.of_litgpt),
+         program=of_litgpt),
     Kind("agilerl", "a configuration of AgileRL", _is_agilerl,  # models/algorithms
          ("python", "-m", "agilerl.train", "{}"), (), "algorithm.pretrained_model_name_or_path={}"),
     Kind("vllm", "flags of vLLM",  # 0.33 docs/configuration/serve_args.md: vllm serve --config
@@ -219,7 +231,7 @@ KINDS: tuple[Kind, ...] = (
          _has("distributed_type", "compute_environment", "fsdp_config"), beside=True),
     Kind("trainer", "arguments of transformers' Trainer or TRL", _is_trainers,
          ("trl", "STAGE", "--config", "{}"), ("trl/scripts/STAGE.py", "--config", "{}"), "--model_name_or_path={}",
-         "--deepspeed={}", stages.of_trl),
+         "--deepspeed={}", of_trl),
 )  # fmt: skip
 
 

@@ -27,8 +27,8 @@ from vramwise.frameworks.versions import library_version, liger_version
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage, Tensor
+from vramwise.models.execution import loss_of
 from vramwise.models.model import Model
-from vramwise.models.overrides import loss_of
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
 from vramwise.training.activations.ways_to_loss import (

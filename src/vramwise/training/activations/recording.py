@@ -7,8 +7,8 @@ from dataclasses import replace
 from vramwise.errors import UnsupportedModelError, ViewError
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
+from vramwise.models.execution import Kernels
 from vramwise.models.model import Model
-from vramwise.models.overrides import Kernels
 from vramwise.models.step import Forward, record_forward
 from vramwise.training.activations.loss import with_loss
 from vramwise.training.recipe.lengths import lengths

@@ -22,16 +22,10 @@ from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
-from vramwise.training.recipe.expert_modules import has_expert_modules
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
-from vramwise.training.recipe.framework_defaults import ADAPTERS
+from vramwise.training.recipe.framework_defaults import ADAPTERS, copied_dtype
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import (
-    NARROWED_AGAIN,
-    execution,
-    narrows_again,
-)
-from vramwise.training.recipe.trained_copies import copied_dtype
+from vramwise.training.recipe.settings import NARROWED_AGAIN, execution, narrows_again
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
 
@@ -95,6 +89,8 @@ def quantizer(model: Model, train: ResolvedTrain) -> QuantFormat | None:
         rule = replace(rule, skipped_parts=rule.skipped_parts - {"head"})
     if train.quantize_experts is not None:
         return replace(rule, quantizes_fused_experts=train.quantize_experts)
+    from vramwise.training.recipe.expert_modules import has_expert_modules
+
     if has_expert_modules(train, model):
         return replace(rule, quantizes_fused_experts=True)
     return rule

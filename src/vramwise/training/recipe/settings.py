@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from vramwise.errors import ScenarioError
 from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
-from vramwise.frameworks.versions import described, followed, names
-from vramwise.kernels import Versions, kernels_for, kernels_named
+from vramwise.frameworks.versions import names
 from vramwise.memo import Memo
 from vramwise.models.execution import Execution, Lora
 from vramwise.models.lengths import model_length
 from vramwise.models.model import Model
-from vramwise.models.overrides import Kernels
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.names import FP8_RECIPES
 from vramwise.training.layout.parallel import cuts_weights
@@ -28,20 +26,23 @@ from vramwise.training.recipe.attention import (
     separates_documents,
     types_gaining_sdpa,
     with_masks,
-)
-from vramwise.training.recipe.expert_modules import has_expert_modules
+)  # fmt: skip
 from vramwise.training.recipe.fp8_weights import (
     default_recipe,
     is_8_bit,
     keeps_transposes,
     products_in,
     runs_transformer_engine,
+)  # fmt: skip
+from vramwise.training.recipe.framework_defaults import (
+    copied_dtype,
+    kernel_names,
+    kernels_of,
+    with_framework_defaults,
 )
-from vramwise.training.recipe.framework_defaults import with_framework_defaults
 from vramwise.training.recipe.gradient_life import reentrant, wants_gradients_of_inputs
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
-from vramwise.training.recipe.trained_copies import copied_dtype
 from vramwise.training.resolved import ResolvedTrain
 
 if TYPE_CHECKING:
@@ -238,7 +239,15 @@ def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
 
 def has_fused_experts(train: TrainSettings, model: Model) -> bool:
     fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
-    return fused and not has_expert_modules(train, model)
+    return fused and not _has_expert_modules(train, model)
+
+
+def _has_expert_modules(train: TrainSettings, model: Model) -> bool:
+    if not model.has_experts:
+        return False
+    from vramwise.training.recipe.expert_modules import has_expert_modules
+
+    return has_expert_modules(train, model)
 
 
 def keeps_outputs(train: TrainSettings) -> bool:
@@ -316,38 +325,6 @@ def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
     return train.method in ("lora", "qlora") and train.fsdp != "none" and train.fsdp_version == 1 and reentrant(train)
 
 
-def kernel_names(train: ResolvedTrain) -> tuple[str, ...]:
-    """Kernel libraries that are asked for, and those that the framework always runs."""
-    return (*train.kernels, *framework_of(train).kernels)
-
-
-def runs_own_layers(train: ResolvedTrain, model: Model) -> bool:
-    """Whether the framework's own layers are described for this model; they know no DoRA, images or cut layers."""
-    own = framework_of(train).own_layers
-    if not own or model.head != "causal-lm" or train.dora or train.images_per_sequence:
-        return False
-    return train.tensor_parallel_size == 1 and bool(kernels_for((own,), model.config)[0].overrides)
-
-
-def kernels_of(train: ResolvedTrain, model: Model) -> tuple[Kernels, ...]:
-    """Records of all kernels that run, the framework's own layers first."""
-    framework = framework_of(train)
-    if not runs_own_layers(train, model):
-        return records_of(kernel_names(train), train, model)
-    versions = ((framework.own_layers, framework.own_layers_version(train)),)
-    return records_of((framework.own_layers, *kernel_names(train)), train, model, versions)
-
-
-def records_of(
-    names: tuple[str, ...], train: ResolvedTrain, model: Model, versions: Versions = ()
-) -> tuple[Kernels, ...]:  # fmt: skip
-    """Records of kernel libraries as the framework puts them into this model."""
-    swapped = framework_of(train).swaps_in
-    told = ((name, kernels_named(name).told_by) for name in names)
-    versions += tuple((name, followed(train, package) or described(package)) for name, package in told if package)
-    return kernels_for(tuple(swapped.get(name, name) for name in names), model.config, versions)
-
-
 @lru_cache(maxsize=512)
 def execution(train: ResolvedTrain, model: Model) -> Execution:
     """How the forward pass runs under these (resolved) settings. Raises ScenarioError."""
@@ -392,7 +369,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         quantized_compute=train.compute_dtype if train.quantization is not None else None,
         narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
         copied_dtype=copied_dtype(train),
-        expert_modules=has_expert_modules(train, model),
+        expert_modules=_has_expert_modules(train, model),
         images=images_of(train, model),
         types_gaining_sdpa=types_gaining_sdpa(model, train),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),

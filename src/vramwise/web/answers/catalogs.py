@@ -9,8 +9,7 @@ from vramwise import __version__
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
 from vramwise.scenario.fields import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.nested import group_of
-from vramwise.scenario.owners import Owner, title_of
-from vramwise.scenario.settings import ownership_of
+from vramwise.scenario.settings import Owner, ownership_of, title_of
 from vramwise.scenario.values import Choice, Fraction, Kind, Size, Switch, Whole
 from vramwise.scenario.values import Share as Number
 from vramwise.web.bodies import Body, choice_in, only, text_in, whole_in
