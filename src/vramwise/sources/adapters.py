@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import replace
+from typing import Protocol
 
 from vramwise.errors import SourceError, clipped
 from vramwise.formats.ranged import shown_in
 from vramwise.formats.safetensors import stored_weights
-from vramwise.sources.repository import LARGEST_CONFIG_BYTES, Adapter, ModelSource, Repository, parsed_config
+from vramwise.sources.reference import name_in_path
+from vramwise.sources.repository import (
+    LARGEST_CONFIG_BYTES,
+    Adapter,
+    Base,
+    ModelSource,
+    Repository,
+    parsed_config,
+)  # fmt: skip
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ALL_LINEAR = "all-linear"
@@ -22,40 +31,56 @@ _looking_for_a_base: ContextVar[bool] = ContextVar("_looking_for_a_base", defaul
 _DTYPES = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
-def adapted_model(repository: Repository, model_id: str) -> ModelSource:
-    """The base model of an adapter, with the adapter. Raises SourceError where the base is not to be had."""
+class Resolve(Protocol):
+    """`resolve.resolve`, which is above this module and hands itself down."""
+
+    def __call__(self, model: str, *, revision: str | None = None, network: bool = True) -> ModelSource: ...
+
+
+def adapter_alone(repository: Repository, model_id: str) -> ModelSource:
+    """An adapter whose base is still to be looked for. Raises SourceError where it names none."""
     shown = shown_in(repository, ADAPTER_CONFIG)
     config = parsed_config(repository.read(ADAPTER_CONFIG, LARGEST_CONFIG_BYTES), shown)
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base.strip():
         raise SourceError(f"{shown}: names no base model (base_model_name_or_path)")
-    if _looking_for_a_base.get():
-        raise SourceError(f"{model_id} is an adapter itself")
     revision = config.get("revision")
+    named = Base(base.strip(), revision if isinstance(revision, str) and revision != "main" else None)
     adapter = _adapter(config, repository, model_id)
+    return ModelSource(model_id, {}, repository.origin, repository=repository, adapter=adapter, base=named)
+
+
+def on_base(found: ModelSource, base: Base, resolve: Resolve) -> ModelSource:
+    """The base model of an adapter, with the adapter. Raises SourceError where the base is not to be had."""
+    adapter, repository = found.adapter, found.repository
+    assert adapter is not None
+    assert repository is not None
+    if _looking_for_a_base.get():
+        raise SourceError(f"{found.id} is an adapter itself")
     before = _looking_for_a_base.set(True)
     try:
-        found = _base(base.strip(), revision if isinstance(revision, str) and revision != "main" else None, repository)
+        model = _looked_for(base, repository, resolve)
     except SourceError as problem:
-        raise SourceError(f"{model_id} is an adapter, and its base model is not to be had: {problem}") from None
+        raise SourceError(f"{found.id} is an adapter, and its base model is not to be had: {problem}") from None
     finally:
         _looking_for_a_base.reset(before)
     what = f"{adapter.method.upper()} of rank {adapter.rank}" if adapter.rank else adapter.method
-    note = f"{model_id} is an adapter ({what}) of {found.id}: {repository.origin}"
-    return replace(found, note=f"{note}; {found.note}" if found.note else note, adapter=adapter)
+    note = f"{found.id} is an adapter ({what}) of {model.id}: {repository.origin}"
+    return replace(model, note="; ".join(filter(None, (note, model.note, found.note))), adapter=adapter)
 
 
-def _base(base: str, revision: str | None, repository: Repository) -> ModelSource:
+def _looked_for(base: Base, repository: Repository, resolve: Resolve) -> ModelSource:
     """What an adapter from elsewhere calls a path is one of the machine that trained it, and none of this one."""
-    from vramwise.sources.elsewhere import known_in_path
-    from vramwise.sources.resolve import resolve
-
-    is_path = base.startswith(("/", ".", "~")) or "\\" in base or "://" in base
+    is_path = base.name.startswith(("/", ".", "~")) or "\\" in base.name or "://" in base.name
     if repository.at_once == 1 or not is_path:
-        return resolve(base, revision=revision)
-    name = known_in_path(base)
-    if name is None:
-        raise SourceError(f"{clipped(base, 120)} is a place on the machine that trained it")
+        return resolve(base.name, revision=base.revision)
+    name = name_in_path(base.name)
+    try:
+        known = name is not None and not resolve(name, network=False).others
+    except SourceError:
+        known = False
+    if name is None or not known:
+        raise SourceError(f"{clipped(base.name, 120)} is a place on the machine that trained it")
     return resolve(name)
 
 

@@ -32,9 +32,9 @@ def model_in(repository: Repository, model_id: str, pick: str | None = None) -> 
             model_id, config, repository.origin, pytorch_note(repository), repository=repository
         )  # fmt: skip
     if ADAPTER in files:
-        from vramwise.sources.adapters import adapted_model
+        from vramwise.sources.adapters import adapter_alone
 
-        return adapted_model(repository, model_id)
+        return adapter_alone(repository, model_id)
     usual = usual_gguf(repository)
     if usual is not None:
         path, note = usual

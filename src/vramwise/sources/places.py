@@ -20,10 +20,10 @@ from vramwise.sources.hub import (
 )
 from vramwise.sources.hub_cache import cached_repository, known_missing
 from vramwise.sources.known_names import HINT, known, meant, unknown
+from vramwise.sources.local_paths import folder_model
 from vramwise.sources.modelscope import downloaded, kept_modelscope, open_modelscope
 from vramwise.sources.reference import AUTO, CACHE, HUB, MODELSCOPE, Reference
 from vramwise.sources.repository import Folder, ModelSource, Repository
-from vramwise.sources.resolve import folder_model
 from vramwise.sources.web_reader import Unreachable
 
 REMEMBERED_S = 300.0

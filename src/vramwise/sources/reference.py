@@ -11,6 +11,9 @@ from vramwise.records import record
 from vramwise.scenario.names import MODEL_SOURCES
 
 AUTO, HUB, MODELSCOPE, CACHE, CATALOG = MODEL_SOURCES
+_HUB_FOLDER = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
+_SEPARATORS = re.compile(r"[/\\]+")
+_DOT = "___"  # ModelScope's downloads write it for a point: Qwen2___5-3B
 _URL = re.compile(r"^[a-z]+://", re.IGNORECASE)
 _HUBS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "hf-mirror.com"})
 _MODELSCOPES = frozenset({"modelscope.cn", "www.modelscope.cn", "modelscope.ai", "www.modelscope.ai"})
@@ -143,3 +146,21 @@ def _own_host(variable: str) -> str | None:
 
 def _no_page(url: str) -> SourceError:
     return SourceError(f"{clipped(url, 200)}: expected the page of a model, such as https://huggingface.co/ORG/NAME")
+
+
+def name_in_path(path: str) -> str | None:
+    """The name of a model that the last part of a path may be; None for what is no path."""
+    cached = _HUB_FOLDER.search(path)
+    if cached is not None:
+        return f"{cached[1]}/{cached[2]}"
+    pieces = [piece for piece in _SEPARATORS.split(path) if piece]
+    if not pieces or not is_path(path):
+        return None
+    organisation, joined, name = pieces[-1].partition("--")  # meta-llama--Llama-3.1-8B
+    return f"{organisation}/{name}" if joined else pieces[-1].replace(_DOT, ".")
+
+
+def is_path(path: str) -> bool:
+    """`$HOME/models/…` of a script is one too."""
+    several = len([piece for piece in _SEPARATORS.split(path) if piece]) > 2
+    return several or path.startswith(("/", ".", "~", "$")) or "\\" in path or STORE.match(path) is not None

@@ -54,6 +54,14 @@ class Adapter:
 
 
 @record
+class Base:
+    """What an adapter says its base model is: a name or a path, and its revision where one is said."""
+
+    name: str
+    revision: str | None = None
+
+
+@record
 class ModelSource:
     """A model's configuration: `config` has the keys of a config.json, `origin` says where it was read,
     `note` what was chosen where the name left a choice. Treat `config` as read-only: it is shared."""
@@ -74,6 +82,8 @@ class ModelSource:
     """The file type of GGUF files that were named, where their name tells it and no file was read."""
     adapter: Adapter | None = None
     """The adapter that was named, whose base model this is."""
+    base: Base | None = None
+    """The base model of what is an adapter, which is to be looked for: `resolve` puts it in this one's place."""
 
     def stored_weights(self) -> StoredWeights | None:
         """The tensors that its safetensors files hold, None without any. Raises SourceError for broken ones."""
