@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
-MOST_OF_LOAD, MOST_OF_TRAIN = 116, 146  # modules of vramwise that an estimate of a Llama imports
+MOST_OF_LOAD, MOST_OF_TRAIN = 117, 147  # modules of vramwise that an estimate of a Llama imports
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -45,6 +46,41 @@ def test_imports_go_down_only():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken." in done.stdout
+
+
+def test_no_module_imports_one_that_imports_it():
+    """Neither at its top nor within a function, however long the way round is; names for type checkers do not count."""
+    modules = {module_name(path): path for path in (ROOT / "src").rglob("*.py")}
+    below = {name: imported_by(path, modules) - {name} for name, path in modules.items()}
+    below = {name: [one for one in found if not name.startswith(f"{one}.")] for name, found in below.items()}
+    assert list(TopologicalSorter(below).static_order())  # raises CycleError with the circle
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_by(path, modules):
+    """Modules of ours that a file imports somewhere."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for_types = {
+        id(child)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for statement in node.body
+        for child in ast.walk(statement)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in full}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & modules.keys()
 
 
 def test_importing_any_module_loads_nothing_heavy():

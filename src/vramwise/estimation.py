@@ -6,12 +6,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, overload
 
 from vramwise.errors import ScenarioError, SourceError, UndescribedTypeError
 from vramwise.hardware.room import beside_others, card_of, device_notes, room_of
 from vramwise.models import Model, describe
-from vramwise.result import Result, Suggestions
+from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.cards import card_here
 from vramwise.scenario.names import LIBRARIES
@@ -105,6 +105,40 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
     result = beside_others(result, room_of(scenario, gpu))
     notes = [note for note in (found.note, *said, gpu_note, *device_notes(scenario, gpu), *scenario.notes) if note]
     return replace(result, notes=(*notes, *result.notes), suggestions=Suggestions(scenario, result))
+
+
+class Suggestions(Sequence[Mapping[str, Any]]):
+    """What to change so that less is needed, worked out once somebody reads it: that takes up to twelve estimates.
+
+    Each is a table of `change`, `command`, `total_needed`, `saves_bytes`, `fits` and `cost`, best first.
+    """
+
+    def __init__(self, scenario: Scenario, result: Result | None = None) -> None:
+        self._scenario, self._result = scenario, result
+        self._found: tuple[Mapping[str, Any], ...] | None = None
+
+    def _all(self) -> tuple[Mapping[str, Any], ...]:
+        if self._found is None:
+            from vramwise import suggestion_tables  # by the package's own list of names: it is made far above
+
+            self._found, self._result = tuple(suggestion_tables(self._scenario, self._result)), None
+        return self._found
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Mapping[str, Any], ...]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | tuple[Mapping[str, Any], ...]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(list(self._all()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Suggestions, (self._scenario,)) if self._found is None else (tuple, (self._found,))
 
 
 def weights_held(scenario: Mapping[str, object]) -> int:

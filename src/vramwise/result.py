@@ -11,45 +11,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from vramwise.errors import UsageError, clipped
 from vramwise.records import record
 
 if TYPE_CHECKING:
-    from vramwise.scenario import Scenario
+    pass
 
 SCHEMA: Final = 1
 
 QUANTITIES: Final = (
-    "params",
-    "weights",
-    "kv_cache_bytes",
-    "kv_cache_tokens",
-    "kv_cache_blocks",
-    "max_concurrency",
-    "activation_peak",
-    "non_torch",
-    "cuda_graph",
-    "cuda_graph_estimate",
-    "peak_allocated",
-    "peak_active",
-    "peak_reserved",
-    "nvidia_smi",
-    "total_needed",
-    "host_memory",
-    "weights_gpu",
-    "weights_host",
-    "compute_buffer",
-    "host_buffer",
-    "output_buffer",
-    "recurrent_state_bytes",
-    "max_batch",
-    "max_seq",
-    "step_time_s",
-    "tokens_per_second",
-    "oom",
-)
+    "params", "weights", "kv_cache_bytes", "kv_cache_tokens", "kv_cache_blocks", "max_concurrency",
+    "activation_peak", "non_torch", "cuda_graph", "cuda_graph_estimate", "peak_allocated", "peak_active",
+    "peak_reserved", "nvidia_smi", "total_needed", "host_memory", "weights_gpu", "weights_host", "compute_buffer",
+    "host_buffer", "output_buffer", "recurrent_state_bytes", "max_batch", "max_seq", "step_time_s",
+    "tokens_per_second", "oom",
+)  # fmt: skip
 """Names of the counters that engines and tools print, per GPU (the worst rank); `host_memory` is a node's,
 `tokens_per_second` the whole job's."""
 
@@ -103,6 +81,12 @@ class Quantity:
             return {"expected": self.expected}
         return {"low": self.low, "expected": self.expected, "high": self.high}
 
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Quantity:
+        """What `to_dict` wrote."""
+        expected = value["expected"]
+        return cls(value.get("low", expected), expected, value.get("high", expected))
+
 
 @record
 class Node:
@@ -153,16 +137,15 @@ class Node:
     def to_dict(self) -> dict[str, Any]:
         """The tree from here down as JSON-able data; sizes in bytes."""
         return {
-            "name": self.name,
-            "bytes": self.bytes,
-            "low": self.low,
-            "high": self.high,
-            "kind": self.kind,
-            "formula": self.formula,
-            "inputs": dict(self.inputs),
-            "source": self.source,
+            "name": self.name, "bytes": self.bytes, "low": self.low, "high": self.high, "kind": self.kind,
+            "formula": self.formula, "inputs": dict(self.inputs), "source": self.source,
             "children": [child.to_dict() for child in self.children],
-        }
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Node:
+        """What `to_dict` wrote."""
+        return cls(**{**value, "children": tuple(cls.from_dict(child) for child in value["children"])})
 
 
 @record
@@ -223,12 +206,17 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """The verdict as JSON-able data; `headroom_bytes` is negative where it does not fit."""
         return {
-            "word": self.word,
-            "fits": self.fits,
-            "headroom_bytes": self.headroom_bytes,
-            "probability": self.probability,
-            "reasons": list(self.reasons),
-        }
+            "word": self.word, "fits": self.fits, "headroom_bytes": self.headroom_bytes,
+            "probability": self.probability, "reasons": list(self.reasons),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Verdict:
+        """What `to_dict` wrote. Raises ValueError where `fits` says something else than the word."""
+        found = cls(value["word"], value["headroom_bytes"], value["probability"], tuple(value["reasons"]))
+        if value["fits"] is not found.fits:
+            raise ValueError(f'a verdict "{found.word}" with fits {value["fits"]}')
+        return found
 
 
 @record
@@ -240,47 +228,6 @@ class ModelFacts:
     num_active_parameters: int
     num_trainable_parameters: int
     source: str
-
-
-class Suggestions(Sequence[Mapping[str, Any]]):
-    """What to change so that less is needed, worked out once somebody reads it: that takes up to twelve estimates.
-
-    Each is a table of `change`, `command`, `total_needed`, `saves_bytes`, `fits` and `cost`, best first.
-    """
-
-    def __init__(self, scenario: Scenario | None = None, result: Result | None = None) -> None:
-        self._scenario, self._result = scenario, result
-        self._found: tuple[Mapping[str, Any], ...] | None = None if scenario is not None else ()
-
-    @classmethod
-    def of(cls, tables: Iterable[Mapping[str, Any]]) -> Suggestions:
-        """Suggestions that are known already."""
-        made = cls()
-        made._found = tuple(dict(table) for table in tables)
-        return made
-
-    def _all(self) -> tuple[Mapping[str, Any], ...]:
-        if self._found is None and self._scenario is not None:
-            from vramwise import suggestion_tables  # by the package's own list of names: it is made far above
-
-            self._found, self._result = tuple(suggestion_tables(self._scenario, self._result)), None
-        return self._found or ()
-
-    @overload
-    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Mapping[str, Any], ...]: ...
-    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | tuple[Mapping[str, Any], ...]:
-        return self._all()[index]
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __repr__(self) -> str:
-        return repr(list(self._all()))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Suggestions, (self._scenario,)) if self._found is None else (Suggestions.of, (self._found,))
 
 
 @record
@@ -379,13 +326,28 @@ class Result:
         """Read what `to_dict` wrote. Raises `UsageError` when it is not a result of this schema."""
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             raise UsageError(f'not a vramwise result: expected a table with "schema": {SCHEMA}')
-        from vramwise.result_reading import result_of
-
         try:
-            return result_of(data)
+            return cls._read(data)
         except (KeyError, TypeError, ValueError, AttributeError) as problem:
             what = f"{type(problem).__name__} {clipped(str(problem))}"
             raise UsageError(f"not a whole vramwise result: {what}") from problem
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Result:
+        capacity, verdict = data["capacity"], data["verdict"]
+        return cls(
+            scenario=dict(data["scenario"]),
+            model=ModelFacts(**data["model"]),
+            quantities={name: Quantity.from_dict(value) for name, value in data["quantities"].items()},
+            phases=tuple(Phase(p["name"], Node.from_dict(p["components"])) for p in data["phases"]),
+            peak_phase=data["peak_phase"],
+            ranks=tuple(Rank(**rank) for rank in data["ranks"]),
+            capacity=Capacity(**capacity) if capacity else None,
+            verdict=Verdict.from_dict(verdict) if verdict else None,
+            notes=tuple(data["notes"]),
+            site=tuple(data.get("site", ())),
+            suggestions=tuple(dict(one) for one in data.get("suggestions", ())),
+        )
 
 
 def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
-from vramwise.cli.scenario_flags import flag
+from vramwise.cli import flag
 from vramwise.scenario.definition import KINDS, TABLES
 
 TESTS = Path(__file__).parents[1]

@@ -70,7 +70,7 @@ def _row(action: argparse.Action, flag: str, choices: Sequence[str], width: int)
 
 def choices_by_flag() -> Iterator[tuple[str, tuple[str, ...]]]:
     """Names that a scenario's keys take, by flag; of a key that several tasks have all of them."""
-    from vramwise.cli.scenario_flags import flag
+    from vramwise.cli import flag
     from vramwise.scenario.definition import KINDS
     from vramwise.scenario.values import Choice
 

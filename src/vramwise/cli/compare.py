@@ -11,7 +11,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from vramwise.cli.scenario_flags import flag, read_flag
+from vramwise.cli import flag
+from vramwise.cli.scenario_flags import read_flag
 from vramwise.cli.site_flags import add_site_arguments, kept, kept_lines
 from vramwise.errors import ScenarioError, UsageError, clipped
 from vramwise.files import read_at_most, shown_path

@@ -7,7 +7,8 @@ import json
 import sys
 from collections.abc import Mapping
 
-from vramwise.cli.scenario_flags import HYPERPARAMETERS, flag, given_keys
+from vramwise.cli import flag
+from vramwise.cli.scenario_flags import HYPERPARAMETERS, given_keys
 from vramwise.cli.screens.model_facts import ImageCost, files_table
 from vramwise.errors import DOES_NOT_FIT, UsageError
 from vramwise.formats.safetensors import StoredWeights

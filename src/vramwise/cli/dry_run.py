@@ -9,15 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramwise.cli import flag
 from vramwise.cli.brief_help import STEP
 from vramwise.cli.parsing import CommandParser
-from vramwise.cli.scenario_flags import (
-    add_scenario_arguments,
-    flag,
-    given_keys,
-    scenario_from_flags,
-    take_scenario_file,
-)
+from vramwise.cli.scenario_flags import add_scenario_arguments, given_keys, scenario_from_flags, take_scenario_file
 from vramwise.errors import DOES_NOT_FIT, UsageError, VramwiseError, clipped
 
 if TYPE_CHECKING:

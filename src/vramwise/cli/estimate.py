@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from vramwise.cli import flag
 from vramwise.cli.file_arguments import (
     add_export_arguments,
     add_file_arguments,
@@ -19,7 +20,6 @@ from vramwise.cli.file_arguments import (
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.scenario_flags import (
     add_scenario_arguments,
-    flag,
     given_keys,
     model_from_flags,
     name_the_place,

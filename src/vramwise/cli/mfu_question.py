@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from vramwise.cli.scenario_flags import flag
+from vramwise.cli import flag
 from vramwise.errors import UsageError
 from vramwise.files import read_at_most
 from vramwise.records import record

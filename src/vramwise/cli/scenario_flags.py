@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TypeVar
 
+from vramwise.cli import flag
 from vramwise.cli.parsing import CommandParser
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
@@ -244,11 +245,6 @@ def name_the_place(args: argparse.Namespace) -> None:
 def given_keys(args: argparse.Namespace) -> dict[str, str | bool]:
     """The scenario's keys that were given as flags, with their values as text."""
     return {key: value for key in _all_keys() if (value := getattr(args, key)) is not None}
-
-
-def flag(key: str) -> str:
-    """The flag of a key."""
-    return "--" + key.replace("_", "-")
 
 
 def _task(given: Mapping[str, str | bool], data: Mapping[str, object]) -> str:

@@ -6,7 +6,8 @@ import argparse
 from fractions import Fraction
 from typing import Any
 
-from vramwise.cli.scenario_flags import HYPERPARAMETERS, flag, model_from_flags, read_flag
+from vramwise.cli import flag
+from vramwise.cli.scenario_flags import HYPERPARAMETERS, model_from_flags, read_flag
 from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.formats import dtype
 from vramwise.interop.simple_rules import Shape, parameter_count, transformer_parameters

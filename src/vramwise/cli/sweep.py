@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from vramwise.cli.scenario_flags import flag, read_flag
+from vramwise.cli import flag
+from vramwise.cli.scenario_flags import read_flag
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.records import record
 from vramwise.result import VerdictWord

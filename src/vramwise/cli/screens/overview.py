@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from vramwise.cli.scenario_flags import flag
+from vramwise.cli import flag
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.model_facts import ImageCost, fact_lines
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vramwise.cli.scenario_flags import flag
+from vramwise.cli import flag
 from vramwise.cli.screens.estimate import model_title
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.cli.simple_flags import SimpleQuestion
