@@ -13,7 +13,7 @@ from vramwise.estimation import described_model, estimate
 from vramwise.models import describe
 from vramwise.result import Result
 from vramwise.serving.common.gguf.quantizer import typed_tensors
-from vramwise.serving.llama_cpp.settings import LATEST_BUILD, build_of
+from vramwise.serving.llama_cpp.builds import LATEST_BUILD, build_of
 from vramwise.units import MIB
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases" / "llamacpp.jsonl"

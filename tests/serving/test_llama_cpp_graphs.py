@@ -20,11 +20,12 @@ from vramwise.cli.main import main
 from vramwise.models import Model, describe
 from vramwise.models.type_facts import types_with
 from vramwise.scenario import Scenario
+from vramwise.serving.llama_cpp.builds import METAL_WIDE_CACHE_BUILD
 from vramwise.serving.llama_cpp.devices import layer_devices
 from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
 from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
 from vramwise.serving.llama_cpp.ggml.tensors import F32, OUTPUT, Graph, Tensor, leaf, like, matmul, shape, stored, view
-from vramwise.serving.llama_cpp.settings import METAL_WIDE_CACHE_BUILD, Plan, resolve_plan
+from vramwise.serving.llama_cpp.settings import Plan, resolve_plan
 from vramwise.sources import resolve
 from vramwise.units import MIB
 

@@ -19,6 +19,7 @@ from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.answer import amount
 from vramwise.serving.common.constants import constant
+from vramwise.serving.llama_cpp.builds import AUTO_CONTEXT_BUILD, OUTPUT_FIRST_BUILD
 from vramwise.serving.llama_cpp.cache import layer_cache_bytes
 from vramwise.serving.llama_cpp.fitting import (
     LEAST_CONTEXT,
@@ -34,7 +35,7 @@ from vramwise.serving.llama_cpp.fitting import (
     worst,
 )
 from vramwise.serving.llama_cpp.placement import placement
-from vramwise.serving.llama_cpp.settings import AUTO_CONTEXT_BUILD, OUTPUT_FIRST_BUILD, Plan, runs_itself
+from vramwise.serving.llama_cpp.settings import Plan, runs_itself
 from vramwise.units import GIB
 
 

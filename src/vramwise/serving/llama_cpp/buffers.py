@@ -14,6 +14,13 @@ from vramwise.models import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Node
 from vramwise.serving.common.constants import constant
+from vramwise.serving.llama_cpp.builds import (
+    HALF_MASK_BUILD,
+    IK_HALF_MASK_BUILD,
+    IK_SLOTS_ALONE_BUILD,
+    KEPT_FOR_KERNELS_BUILD,
+    TWO_INPUT_COPIES_BUILD,
+)
 from vramwise.serving.llama_cpp.cache import cache_bytes
 from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
 from vramwise.serving.llama_cpp.own_engine import most_pool_bytes
@@ -26,16 +33,7 @@ from vramwise.serving.llama_cpp.scratch import (
     mixer_bytes,
     sizes_of,
 )
-from vramwise.serving.llama_cpp.settings import (
-    HALF_MASK_BUILD,
-    IK_HALF_MASK_BUILD,
-    IK_SLOTS_ALONE_BUILD,
-    KEPT_FOR_KERNELS_BUILD,
-    TWO_INPUT_COPIES_BUILD,
-    Plan,
-    reads_windows,
-    runs_itself,
-)
+from vramwise.serving.llama_cpp.settings import Plan, reads_windows, runs_itself
 
 INDEX_BYTES, IK_INDEX_BYTES = 24, 12  # a token's ids, position, output and cache slots
 LEAST_OFFLOADED_BATCH = 32  # tokens from which on a product with a weight on the host is computed on the GPU

@@ -13,8 +13,9 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
+from vramwise.serving.llama_cpp.builds import IK_PREDICTION_CACHE_BUILD, INDEXER_CACHE_BUILD
 from vramwise.serving.llama_cpp.own_engine import window_cells
-from vramwise.serving.llama_cpp.settings import IK_PREDICTION_CACHE_BUILD, INDEXER_CACHE_BUILD, PADDING, Plan
+from vramwise.serving.llama_cpp.settings import PADDING, Plan
 from vramwise.units import round_up
 
 STATE_BYTES = 4  # recurrent states are f32

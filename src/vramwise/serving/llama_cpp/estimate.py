@@ -16,11 +16,12 @@ from vramwise.serving.common.answer import assemble, resolved
 from vramwise.serving.common.gguf.quantizer import file_tensors, published_in_mxfp4
 from vramwise.serving.llama_cpp.automatic import fitted
 from vramwise.serving.llama_cpp.buffers import device_name
+from vramwise.serving.llama_cpp.builds import FEW_OUTPUTS_BUILD
 from vramwise.serving.llama_cpp.drafted import drafts_alone
 from vramwise.serving.llama_cpp.extras import extras_of
 from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
-from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, FEW_OUTPUTS_BUILD, Plan, resolve_plan, runs_itself
+from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
 from vramwise.serving.llama_cpp.verdict import judge
 

@@ -22,14 +22,14 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.tensors import gguf_tensors
-from vramwise.serving.llama_cpp.settings import (
+from vramwise.serving.llama_cpp.builds import (
     FUSED_GATES_BUILD,
     IK_BOUND_SCORES_BUILD,
     IK_CHUNKED_LATENT_BUILD,
     IK_HALF_MASK_BUILD,
     VALUE_INDEX_BUILD,
-    Plan,
 )
+from vramwise.serving.llama_cpp.settings import Plan
 from vramwise.units import MIB
 
 

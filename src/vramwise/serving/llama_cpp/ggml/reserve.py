@@ -11,15 +11,7 @@ from vramwise.models import Block, Model
 from vramwise.models.type_facts import fact_value, has_fact
 from vramwise.serving.common.gguf.quantizer import typed_tensors
 from vramwise.serving.common.gguf.types import tensor_type
-from vramwise.serving.llama_cpp.cache import cache_bytes
-from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
-from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
-from vramwise.serving.llama_cpp.ggml.fusions import cuda_order
-from vramwise.serving.llama_cpp.ggml.scheduler import DEVICE_ALIGNMENT, METAL_ALIGNMENT, Prepare, buffer_bytes
-from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
-from vramwise.serving.llama_cpp.placement import told_device, told_rules
-from vramwise.serving.llama_cpp.settings import (
-    DEFAULT_QUANT,
+from vramwise.serving.llama_cpp.builds import (
     HALF_MASK_BUILD,
     KEPT_FOR_KERNELS_BUILD,
     METAL_ORDER_BUILD,
@@ -30,9 +22,15 @@ from vramwise.serving.llama_cpp.settings import (
     UNREAD_COPIES_BUILD,
     VALUE_INDEX_BUILD,
     VULKAN_ORDER_BUILD,
-    Plan,
-    reads_windows,
 )
+from vramwise.serving.llama_cpp.cache import cache_bytes
+from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
+from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
+from vramwise.serving.llama_cpp.ggml.fusions import cuda_order
+from vramwise.serving.llama_cpp.ggml.scheduler import DEVICE_ALIGNMENT, METAL_ALIGNMENT, Prepare, buffer_bytes
+from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
+from vramwise.serving.llama_cpp.placement import told_device, told_rules
+from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, reads_windows
 
 FIRST_BUILD = VALUE_INDEX_BUILD  # before, keys and values were copied to the cache by other nodes
 _KEPT_REPEATS = 4
