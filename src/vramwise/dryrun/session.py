@@ -15,7 +15,8 @@ from vramwise.dryrun.finite import all_finite
 from vramwise.dryrun.generated import generated_tokens
 from vramwise.dryrun.libraries import as_on_a_card
 from vramwise.dryrun.recorder import replayed
-from vramwise.dryrun.tracer import Watcher, tracing_mode
+from vramwise.dryrun.tracer import Watcher
+from vramwise.dryrun.tracing_mode import tracing_mode
 from vramwise.dryrun.values import without_values
 from vramwise.measure.libraries import library
 
