@@ -6,15 +6,19 @@ arg_groups/memory_hook.py and cuda_graph_hook.py of 0.5.23.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from vramwise.models import Model
 from vramwise.scenario.definition import ServeSettings
+from vramwise.serving.common.resolved import AS_THE_MODEL
+from vramwise.serving.common.storage import Storage, stated_cache
 from vramwise.units import GIB, MIB
 
 RESERVED_TABLE, RESERVED_FORMULA = (0, 4, 8), (0, 5, 3)
 LARGER_SMALL_BATCH = (0, 5, 6)
 PREFILL_GRAPHS, LARGER_SMALL_CHUNK = (0, 5, 10), (0, 5, 23)
+CACHE_OF_MODELOPT = (0, 5, 3)
 LEAST_RESERVED, LARGE_CARD = 10 * GIB, 60 * GIB
 SMALL_CARD_MIB = 25_000
 LEAST_FRACTION = 0.01
@@ -37,6 +41,23 @@ PREFILL_GRAPH_MIB, LATENT_PREFILL_GRAPHS_MIB = 8, 1536
 VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
 
 Version = tuple[int, ...]
+
+
+def cache_dtype(model: Model, settings: ServeSettings, storage: Storage, version: Version) -> str:
+    """`kv_cache_dtype: auto` of a ModelOpt checkpoint that states a cache of 8-bit floats: that one.
+
+    Source: 0.5.3 to 0.5.14 model_executor/model_runner.py configure_kv_cache_dtype (0.5.2 has none), 0.5.23
+    mem_cache/kv_cache_dtype.py; layers/quantization/modelopt_quant.py from_config: a name, or a table of floats of 8
+    bits. compressed-tensors' word on the cache is not heard.
+    """
+    if settings.kv_cache_dtype != AS_THE_MODEL or storage.rules is None or version < CACHE_OF_MODELOPT:
+        return settings.kv_cache_dtype
+    method, said = stated_cache(model)
+    if isinstance(said, Mapping):
+        states_fp8 = said.get("type") == "float" and said.get("num_bits") == 8
+    else:
+        states_fp8 = isinstance(said, str) and said.lower() == "fp8"
+    return "fp8_e4m3" if method.startswith("modelopt") and states_fp8 else AS_THE_MODEL
 
 
 def batch_defaults(given: ServeSettings, version: Version, card_bytes: int) -> tuple[int, int]:

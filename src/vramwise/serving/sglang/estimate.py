@@ -31,7 +31,7 @@ from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import Version, version_notes, version_of
 from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import PAGE, RUNNING, CompressedPools, compressed_pools, compresses_keys
-from vramwise.serving.sglang.defaults import batch_defaults, static_fraction
+from vramwise.serving.sglang.defaults import batch_defaults, cache_dtype, static_fraction
 from vramwise.serving.sglang.weights import absorbed_projections, copied_experts, sglang_weights
 from vramwise.units import GIB, MIB
 
@@ -163,8 +163,9 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | No
     seqs, block = given.max_num_seqs or running, page
     share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
     settings = given.replace(
-        engine_version=text, dtype=storage.dtype, max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk,
-        cuda_graph_max_bs=batch, block_size=block, mem_fraction_static=share,
+        engine_version=text, dtype=storage.dtype, kv_cache_dtype=cache_dtype(model, given, storage, version),
+        max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk, cuda_graph_max_bs=batch, block_size=block,
+        mem_fraction_static=share,
     )  # fmt: skip
     return SglangResolved(
         settings=settings, version=version, storage=storage, max_model_len=length, batched_tokens=chunk,
