@@ -11,8 +11,8 @@ from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.layouts import capability_of, gfx_of
-from vramwise.serving.common.resolved import ResolvedServe
-from vramwise.serving.vllm.compressed import BLOCK, compresses_keys
+from vramwise.serving.common.resolved import ResolvedServe, cache_element_bytes
+from vramwise.serving.vllm.block_sizes import default_block_size
 from vramwise.serving.vllm.dtypes import cache_dtype, vllm_storage
 from vramwise.serving.vllm.fallback import falls_back
 from vramwise.serving.vllm.pooling import pools
@@ -38,7 +38,6 @@ from vramwise.serving.vllm.whole_items import least_batched_tokens
 V0_MAX_NUM_SEQS = 256
 V0_LEAST_BATCHED_TOKENS = 2048
 V0_LEAST_MULTIMODAL_TOKENS = 5120
-DEFAULT_BLOCK_SIZE = 16
 ROCM_PROFILES_GRAPHS = (0, 26)
 UNKNOWN_MULTIPROCESSORS = 132  # an unknown card counts as an H100
 
@@ -110,12 +109,14 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
     length = given.max_model_len or model_length(model)
     tokens, seqs = _batch(given, model, gpu, scenario.gpu_total_bytes, version, profile, length)
     utilization = given.gpu_memory_utilization or profile.utilization
-    block = given.block_size or (BLOCK if compresses_keys(model) else DEFAULT_BLOCK_SIZE)
+    cache = cache_dtype(model, given, storage, version)
+    element_bytes = cache_element_bytes(cache, storage)
+    block = given.block_size or default_block_size(model, version, capability_of(gpu), element_bytes)
     settings = given.replace(
         engine_version=version_text,
         use_v1=False if asks_for_v0(given) else given.use_v1,
         dtype=storage.dtype,
-        kv_cache_dtype=cache_dtype(model, given, storage, version),
+        kv_cache_dtype=cache,
         max_model_len=length,
         max_num_batched_tokens=tokens,
         max_num_seqs=seqs,
