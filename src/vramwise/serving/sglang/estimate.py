@@ -23,7 +23,7 @@ from vramwise.serving.common.adapters import Targets, adapted_sizes
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
-from vramwise.serving.common.kv_cache import CacheDtypes, model_specs, sequence_bytes
+from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, model_specs, sequence_bytes
 from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
@@ -45,7 +45,7 @@ WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio where it is not given
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
 # from the first a windowed layer has a pool of its own, from the second only in types that are named
-WINDOW_POOLS, WINDOW_POOLS_BY_TYPE = (0, 4, 9), (0, 5, 8)
+WINDOW_POOLS, WINDOW_POOLS_BY_TYPE, OWN_WINDOW_CELLS = (0, 4, 9), (0, 5, 8), (0, 5, 9)
 _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 
 
@@ -55,6 +55,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
     r = resolve(scenario.serve, model, gpu, None if room is None else room.seen_bytes)
     stages = [_budget(model, r, gpu, stage) for stage in range(r.settings.pipeline_parallel_size)]
     budget = fullest(stages)
+    stage = stages.index(budget)
     available = None
     if room is not None:
         ends = []
@@ -68,6 +69,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
             budget, ends = _with_states(budget, ends, r)
         if budget.request_pools is not None:
             ends = [end - budget.request_pools.bytes for end in ends]
+        ends = [_allocated(end, model, r, stage) for end in ends]
         available = Quantity(*sorted(_at_most(end, budget, r.settings.max_total_tokens) for end in ends))
     shorter = None
     cut = budget.most_pool is not None and budget.most_pool < budget.one_request
@@ -261,10 +263,33 @@ def _has_experts(model: Model) -> bool:
 
 def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:
     """Bytes of a token in a stage's layers, and of a sequence's states; windowed layers hold a share of the tokens."""
+    specs = _layers_of_cache(model, r, stage)
+    return sequence_bytes(specs, r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE)
+
+
+def _layers_of_cache(model: Model, r: SglangResolved, stage: int) -> tuple[LayerSpec, ...]:
     dtypes = CacheDtypes(r.cache_element_bytes, r.storage.bytes_per_element, _state_element_bytes(model, r.settings))
     stages, windows = engine_stages(r.settings), _window_pools(model, r.version)
-    specs = model_specs(model, r.settings.tensor_parallel_size, dtypes, windows, stages, stage)
-    return sequence_bytes(specs, r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE)
+    return model_specs(model, r.settings.tensor_parallel_size, dtypes, windows, stages, stage)
+
+
+def _allocated(size: int, model: Model, r: SglangResolved, stage: int) -> int:
+    """What is allocated of a pool's room: less until 0.5.8 where windowed layers have other heads than full ones.
+
+    A token is counted with the full layers' heads in every layer, for one type with the windowed layers' own besides;
+    the tokens of all layers are then dealt out by layers. Source: 0.5.7 to 0.5.8.post1 model_executor/
+    model_runner_kv_cache_mixin.py get_cell_size_per_token, set_num_tokens_hybrid_swa; 0.5.9 counts what it makes.
+    """
+    specs = _layers_of_cache(model, r, stage)
+    windowed = [spec for spec in specs if spec.window is not None]
+    if r.version >= OWN_WINDOW_CELLS or len(windowed) in (0, len(specs)):
+        return size
+    full, share = len(specs) - len(windowed), r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE
+    counted = len(specs) * next(spec.token_bytes for spec in specs if spec.window is None)
+    if has_fact("sglang", "windows_counted_twice", model.config.model_type, r.version):
+        counted += sum(spec.token_bytes for spec in windowed)
+    held = sequence_bytes(specs, share)[0]
+    return round(size * held * len(specs) / (counted * (full + share * len(windowed))))
 
 
 def _compressed(model: Model, r: SglangResolved, stage: int) -> CompressedPools | None:
