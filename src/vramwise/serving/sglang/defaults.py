@@ -10,15 +10,19 @@ from collections.abc import Mapping
 from typing import Final
 
 from vramwise.models import Model
+from vramwise.models.lengths import text_config
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import Storage, stated_cache
+from vramwise.serving.sglang.compressed import compresses_keys
 from vramwise.units import GIB, MIB
 
 RESERVED_TABLE, RESERVED_FORMULA = (0, 4, 8), (0, 5, 3)
 LARGER_SMALL_BATCH = (0, 5, 6)
 PREFILL_GRAPHS, LARGER_SMALL_CHUNK = (0, 5, 10), (0, 5, 23)
 CACHE_OF_MODELOPT = (0, 5, 3)
+AITER_SHARE_VERSION, AITER_SHARE, AITER_SHORT = (0, 5, 5), 0.85, 8192
+AITER_LATENT_HEADS = frozenset({16, 128})
 LEAST_RESERVED, LARGE_CARD = 10 * GIB, 60 * GIB
 SMALL_CARD_MIB = 25_000
 LEAST_FRACTION = 0.01
@@ -107,6 +111,26 @@ def static_fraction(
     return max(LEAST_FRACTION, round(share * _tower_factor(model), 6))
 
 
+def attention_share(model: Model, version: Version, gfx: str, ranks: int, length: int) -> float:
+    """What is left of mem_fraction_static, a given one too, where AITER attends and requests may be long.
+
+    AITER is the default on AMD's data center cards: of latent attention with 16 or 128 heads on a rank alone, not of
+    sparse attention, which has a backend of its own. Source: server_args.py of 0.5.4.post3 to 0.5.17 (0.5.4 has none)
+    and arg_groups/attention_hook.py of 0.5.23; _get_default_attn_backend.
+    """
+    kinds = {cache.kind for cache in model.caches}
+    short = length <= AITER_SHORT or not kinds - {"recurrent"}
+    if version < AITER_SHARE_VERSION or not gfx.startswith("gfx9") or short:
+        return 1.0
+    if compresses_keys(model) or any(cache.index_dim for cache in model.caches):
+        return 1.0
+    if "latent" in kinds:
+        heads = text_config(model).get("num_key_value_heads")
+        if not isinstance(heads, int) or heads // ranks not in AITER_LATENT_HEADS:
+            return 1.0
+    return AITER_SHARE
+
+
 def _fixed(ranks: int, card_bytes: int) -> float:
     """Up to 0.4.7; cards above 96 GiB may keep all but 18 GiB."""
     share = next(value for least, value in _FIXED if ranks >= least) if card_bytes <= 80 * GIB else _FIXED[-1][1]
@@ -136,11 +160,15 @@ def _prefill_graphs_mib(model: Model, chunk: int) -> int:
 
 
 def _tower_factor(model: Model) -> float:
-    """0.95 · (0.8 … 1.05) for models with a vision tower, by its layers · hidden² (adjust_mem_fraction_for_vlm)."""
+    """0.95 · (0.8 … 1.05) for models with a vision tower, by its layers · hidden² (adjust_mem_fraction_for_vlm).
+
+    A config with names of its own (depth, embed_dim) counts as ViT-L/14, but for Kimi K2.5's, whose class in
+    configs/kimi_k25.py of 0.5.9 has the usual ones.
+    """
     vision = model.config.table("vision_config")
     if vision is None or "vision" not in model.parts:
         return 1.0
-    layers = vision.size("num_hidden_layers", default=VIT_LAYERS)
-    hidden = vision.size("hidden_size", default=VIT_HIDDEN)
+    layers = vision.size("num_hidden_layers", default=vision.size("vt_num_hidden_layers", default=VIT_LAYERS))
+    hidden = vision.size("hidden_size", default=vision.size("vt_hidden_size", default=VIT_HIDDEN))
     ratio = layers * hidden**2 / (VIT_LAYERS * VIT_HIDDEN**2)
     return 0.95 * max(0.8, min(1.05, 1.0 - 0.1 * (ratio - 1.0)))

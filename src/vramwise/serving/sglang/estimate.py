@@ -24,14 +24,14 @@ from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
 from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, gfx_of, server_storage
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import Version, version_notes, version_of
 from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import PAGE, RUNNING, CompressedPools, compressed_pools, compresses_keys
-from vramwise.serving.sglang.defaults import batch_defaults, cache_dtype, static_fraction
+from vramwise.serving.sglang.defaults import attention_share, batch_defaults, cache_dtype, static_fraction
 from vramwise.serving.sglang.weights import absorbed_projections, copied_experts, sglang_weights
 from vramwise.units import GIB, MIB
 
@@ -164,6 +164,7 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | No
     running, page = (RUNNING, PAGE) if compresses_keys(model) else (DEFAULT_MAX_RUNNING, given.block_size or 1)
     seqs, block = given.max_num_seqs or running, page
     share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
+    share = round(share * attention_share(model, version, gfx_of(gpu), given.tensor_parallel_size, length), 6)
     settings = given.replace(
         engine_version=text, dtype=storage.dtype, kv_cache_dtype=cache_dtype(model, given, storage, version),
         max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk, cuda_graph_max_bs=batch, block_size=block,
