@@ -15,7 +15,7 @@ _BEGINNINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("model.vision_model.", ("vision_model.",)),
     ("model.multi_modal_projector.", ("multi_modal_projector.", "mm_projector.")),
     ("model.audio_tower.", ("audio_tower.",)),
-    ("model.", ("", "language_model.model.", "model.language_model.")),
+    ("model.", ("", "language_model.model.", "model.language_model.", "backbone.")),  # the last: Nemotron-H, Mamba 2
     ("transformer.", ("",)),
     ("bert.", ("",)), ("roberta.", ("",)), ("distilbert.", ("",)), ("vit.", ("",)), ("gpt_neox.", ("",)),
 )  # fmt: skip
