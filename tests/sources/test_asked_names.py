@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from vramwise import estimate
-from vramwise.sources import resolve
+from vramwise.sources import known_names, resolve
 
 # Parameters as published: exact where a table counts them, else as rounded as a name or a model card says them.
 EXACT = {
@@ -176,8 +178,12 @@ def test_a_pipeline_in_the_layout_of_its_own_code_is_the_converted_one() -> None
     assert resolve("Wan-AI/Wan2.2-T2V-A14B").config == resolve("Wan-AI/Wan2.2-T2V-A14B-Diffusers").config
 
 
-def test_a_format_that_only_the_name_says_is_not_taken_for_16_bits_in_silence() -> None:
-    note = resolve("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8").note or ""
-    assert note.startswith("the name says FP8, but")
+def test_a_format_that_only_the_name_says_is_not_taken_for_16_bits_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "nvidia/Qwen3-8B-NVFP4"
+    assert "counted in 16 bits" not in (resolve(name).note or "")
+    found = known_names.entry(name)
+    silent = {key: value for key, value in found.hyperparameters.items() if key != "quantization_config"}
+    monkeypatch.setattr(known_names, "entry", lambda _: replace(found, hyperparameters=silent))
+    note = known_names._from_catalog(name, name).note or ""
+    assert note.startswith("the name says NVFP4, but")
     assert "counted in 16 bits" in note
-    assert "counted in 16 bits" not in (resolve("nvidia/Qwen3-8B-NVFP4").note or "")
