@@ -21,6 +21,8 @@ RESERVED_TABLE, RESERVED_FORMULA = (0, 4, 8), (0, 5, 3)
 LARGER_SMALL_BATCH = (0, 5, 6)
 PREFILL_GRAPHS, LARGER_SMALL_CHUNK = (0, 5, 10), (0, 5, 23)
 CACHE_OF_MODELOPT = (0, 5, 3)
+PLAIN_LATENT_ROWS, OWN_KERNEL_OF_GLM = (0, 5, 10), (0, 5, 17)
+BLACKWELL, CONSUMER_BLACKWELL = 10.0, 12.0
 AITER_SHARE_VERSION, AITER_SHARE, AITER_SHORT = (0, 5, 5), 0.85, 8192
 AITER_LATENT_HEADS = frozenset({16, 128})
 LEAST_RESERVED, LARGE_CARD = 10 * GIB, 60 * GIB
@@ -47,14 +49,22 @@ VIT_LAYERS, VIT_HIDDEN = 24, 1024  # ViT-L/14, against which towers are weighed
 Version = tuple[int, ...]
 
 
-def cache_dtype(model: Model, settings: ServeSettings, storage: Storage, version: Version) -> str:
+def cache_dtype(
+    model: Model, settings: ServeSettings, storage: Storage, version: Version, capability: float | None
+) -> str:  # fmt: skip
     """`kv_cache_dtype: auto` of a ModelOpt checkpoint that states a cache of 8-bit floats: that one.
 
+    Sparse latent attention: 8 bit on Blackwell and 16 bit elsewhere, whatever the checkpoint states.
     Source: 0.5.3 to 0.5.14 model_executor/model_runner.py configure_kv_cache_dtype (0.5.2 has none), 0.5.23
     mem_cache/kv_cache_dtype.py; layers/quantization/modelopt_quant.py from_config: a name, or a table of floats of 8
-    bits. compressed-tensors' word on the cache is not heard.
+    bits. compressed-tensors' word on the cache is not heard. Sparse: 0.5.4 to 0.5.17 server_args.py
+    _set_default_nsa_kv_cache_dtype, _set_default_dsa_kv_cache_dtype.
     """
-    if settings.kv_cache_dtype != AS_THE_MODEL or storage.rules is None or version < CACHE_OF_MODELOPT:
+    if settings.kv_cache_dtype != AS_THE_MODEL:
+        return settings.kv_cache_dtype
+    if _is_sparse(model):
+        return "fp8_e4m3" if (capability or 0) >= BLACKWELL else AS_THE_MODEL
+    if storage.rules is None or version < CACHE_OF_MODELOPT:
         return settings.kv_cache_dtype
     method, said = stated_cache(model)
     if isinstance(said, Mapping):
@@ -62,6 +72,25 @@ def cache_dtype(model: Model, settings: ServeSettings, storage: Storage, version
     else:
         states_fp8 = isinstance(said, str) and said.lower() == "fp8"
     return "fp8_e4m3" if method.startswith("modelopt") and states_fp8 else AS_THE_MODEL
+
+
+def latent_scales(model: Model, version: Version, capability: float | None, gfx: str) -> bool:
+    """Whether 8-bit rows of sparse latent attention have scales: not since 0.5.10 on Blackwell and AMD's cards.
+
+    Those run trtllm and tilelang, which read plain rows; GLM has a kernel of its own on GeForce and GB10 since 0.5.17.
+    Source: _set_default_nsa_backends and calculate_mla_kv_cache_dim of 0.5.9 to 0.5.17; 0.5.17 and 0.5.23
+    arg_groups/overrides.py _dsa_split_backend_resolution.
+    """
+    if version < PLAIN_LATENT_ROWS:
+        return True
+    own = (capability or 0) >= CONSUMER_BLACKWELL and model.config.model_type == "glm_moe_dsa"
+    if own and version >= OWN_KERNEL_OF_GLM:
+        return True
+    return not gfx and (capability or 0) < BLACKWELL
+
+
+def _is_sparse(model: Model) -> bool:
+    return any(cache.kind == "latent" and cache.index_dim for cache in model.caches)
 
 
 def batch_defaults(given: ServeSettings, version: Version, card_bytes: int) -> tuple[int, int]:

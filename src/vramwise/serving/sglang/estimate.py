@@ -9,43 +9,32 @@ from dataclasses import replace
 from math import ceil
 
 from vramwise.engines.sglang import RECORD
-from vramwise.formats import dtype
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models import Model
-from vramwise.models.lengths import model_length, text_config
-from vramwise.models.type_facts import has_fact
-from vramwise.records import record
 from vramwise.result import Node, Quantity, Result
 from vramwise.scenario import Scenario
-from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.adapters import Targets, adapted_sizes
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
-from vramwise.serving.common.kv_cache import CacheDtypes, LayerSpec, model_specs, sequence_bytes
-from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages, gfx_of, server_storage
+from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
-from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import dtype_notes
-from vramwise.serving.common.versions import Version, version_notes, version_of
+from vramwise.serving.common.versions import version_notes
 from vramwise.serving.sglang.activations import activations
-from vramwise.serving.sglang.compressed import PAGE, RUNNING, CompressedPools, compressed_pools, compresses_keys
-from vramwise.serving.sglang.defaults import attention_share, batch_defaults, cache_dtype, static_fraction
+from vramwise.serving.sglang.compressed import CompressedPools, compressed_pools
+from vramwise.serving.sglang.pools import allocated, cell_bytes
+from vramwise.serving.sglang.resolved import DEFAULT_VERSION, SglangResolved, resolve
 from vramwise.serving.sglang.weights import absorbed_projections, copied_experts, sglang_weights
 from vramwise.units import GIB, MIB
 
-DEFAULT_VERSION = RECORD.newest
-DEFAULT_MAX_RUNNING = 2048
 ADAPTER_SLOTS, ADAPTER_RANK = 8, 16
 """--max-loras-per-batch where it is not given (0.5.23 server_args.py), and the rank that the command's reader takes."""
 EXPERTS_ADAPTERS = "the slots of adapters are those of layers without experts: adapters of experts are not counted"
-WINDOW_TOKEN_SHARE = 0.8  # swa_full_tokens_ratio where it is not given
 # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
-# from the first a windowed layer has a pool of its own, from the second only in types that are named
-WINDOW_POOLS, WINDOW_POOLS_BY_TYPE, OWN_WINDOW_CELLS = (0, 4, 9), (0, 5, 8), (0, 5, 9)
 _CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 
 
@@ -69,7 +58,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, aga
             budget, ends = _with_states(budget, ends, r)
         if budget.request_pools is not None:
             ends = [end - budget.request_pools.bytes for end in ends]
-        ends = [_allocated(end, model, r, stage) for end in ends]
+        ends = [allocated(end, model, r, stage) for end in ends]
         available = Quantity(*sorted(_at_most(end, budget, r.settings.max_total_tokens) for end in ends))
     shorter = None
     cut = budget.most_pool is not None and budget.most_pool < budget.one_request
@@ -148,37 +137,9 @@ def _at_most(size: int, budget: PooledBudget, tokens: int | None) -> int:
     return size if tokens is None or not budget.cell_bytes else min(size, tokens * budget.cell_bytes)
 
 
-@record(kw_only=True)
-class SglangResolved(ResolvedServe):
-    """`batched_tokens` is chunked_prefill_size; batches of up to `cuda_graph_max_bs` are captured."""
-
-    cuda_graph_max_bs: int
-
-
-def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | None) -> SglangResolved:
-    """Defaults by version and by the card's size; without a card those of 80 GiB."""
-    text, storage = given.engine_version or DEFAULT_VERSION, server_storage(model, given, gpu)
-    version, card = version_of(text), total or 80 * GIB
-    chunk, batch = batch_defaults(given, version, card)
-    length = given.max_model_len or model_length(model)
-    running, page = (RUNNING, PAGE) if compresses_keys(model) else (DEFAULT_MAX_RUNNING, given.block_size or 1)
-    seqs, block = given.max_num_seqs or running, page
-    share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
-    share = round(share * attention_share(model, version, gfx_of(gpu), given.tensor_parallel_size, length), 6)
-    settings = given.replace(
-        engine_version=text, dtype=storage.dtype, kv_cache_dtype=cache_dtype(model, given, storage, version),
-        max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk, cuda_graph_max_bs=batch, block_size=block,
-        mem_fraction_static=share,
-    )  # fmt: skip
-    return SglangResolved(
-        settings=settings, version=version, storage=storage, max_model_len=length, batched_tokens=chunk,
-        max_num_seqs=seqs, block_size=block, share=share, cuda_graph_max_bs=batch,
-    )  # fmt: skip
-
-
 def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> PooledBudget:
     pools = _compressed(model, r, stage)
-    cell, fixed = _cell(model, r, stage) if pools is None else (round(pools.token_bytes), 0)
+    cell, fixed = cell_bytes(model, r, stage) if pools is None else (round(pools.token_bytes), 0)
     most = r.settings.max_total_tokens
     return PooledBudget(
         weights=_weights(model, r, gpu, stage),
@@ -262,55 +223,9 @@ def _has_experts(model: Model) -> bool:
     return any(len(parameter.shape) == 3 for block in model.layers() for parameter in block.parameters)
 
 
-def _cell(model: Model, r: SglangResolved, stage: int) -> tuple[int, int]:
-    """Bytes of a token in a stage's layers, and of a sequence's states; windowed layers hold a share of the tokens."""
-    specs = _layers_of_cache(model, r, stage)
-    return sequence_bytes(specs, r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE)
-
-
-def _layers_of_cache(model: Model, r: SglangResolved, stage: int) -> tuple[LayerSpec, ...]:
-    dtypes = CacheDtypes(r.cache_element_bytes, r.storage.bytes_per_element, _state_element_bytes(model, r.settings))
-    stages, windows = engine_stages(r.settings), _window_pools(model, r.version)
-    return model_specs(model, r.settings.tensor_parallel_size, dtypes, windows, stages, stage)
-
-
-def _allocated(size: int, model: Model, r: SglangResolved, stage: int) -> int:
-    """What is allocated of a pool's room: less until 0.5.8 where windowed layers have other heads than full ones.
-
-    A token is counted with the full layers' heads in every layer, for one type with the windowed layers' own besides;
-    the tokens of all layers are then dealt out by layers. Source: 0.5.7 to 0.5.8.post1 model_executor/
-    model_runner_kv_cache_mixin.py get_cell_size_per_token, set_num_tokens_hybrid_swa; 0.5.9 counts what it makes.
-    """
-    specs = _layers_of_cache(model, r, stage)
-    windowed = [spec for spec in specs if spec.window is not None]
-    if r.version >= OWN_WINDOW_CELLS or len(windowed) in (0, len(specs)):
-        return size
-    full, share = len(specs) - len(windowed), r.settings.swa_full_tokens_ratio or WINDOW_TOKEN_SHARE
-    counted = len(specs) * next(spec.token_bytes for spec in specs if spec.window is None)
-    if has_fact("sglang", "windows_counted_twice", model.config.model_type, r.version):
-        counted += sum(spec.token_bytes for spec in windowed)
-    held = sequence_bytes(specs, share)[0]
-    return round(size * held * len(specs) / (counted * (full + share * len(windowed))))
-
-
 def _compressed(model: Model, r: SglangResolved, stage: int) -> CompressedPools | None:
     span = engine_stages(r.settings).spans(model.num_layers)[stage]
     return compressed_pools(model, r.settings, r.version, span, r.max_num_seqs)
-
-
-def _state_element_bytes(model: Model, settings: ServeSettings) -> int:
-    """As asked, else as the config says, else 4 (0.5.23 configs/mamba_utils.py mamba2_state_dtype)."""
-    asked = settings.mamba_ssm_cache_dtype
-    stated = asked if asked != "auto" else text_config(model).get("mamba_ssm_dtype")
-    return dtype(stated).bits // 8 if isinstance(stated, str) else 4
-
-
-def _window_pools(model: Model, version: Version) -> bool:
-    """Whether windowed layers hold fewer tokens than full ones."""
-    if version < WINDOW_POOLS_BY_TYPE:
-        return version >= WINDOW_POOLS
-    types = (model.config.model_type, text_config(model).model_type)
-    return any(has_fact("sglang", "window_pool", kind, version) for kind in types)
 
 
 def _graphs(model: Model, r: SglangResolved) -> Node:
