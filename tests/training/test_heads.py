@@ -8,6 +8,7 @@ from test_replay import job
 from transformers import AutoModel, AutoModelForSequenceClassification, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
+from vramwise import estimate
 from vramwise.errors import UnsupportedModelError
 from vramwise.models import describe
 from vramwise.training.recipe.heads import with_head
@@ -80,3 +81,24 @@ def test_a_head_outside_the_quantization_keeps_autocasts_copy(kind: str, framewo
     }})  # fmt: skip
     runs = asked.shape(asked.ranks[0]).at({"batch": 1, "sequence": 32})
     assert [run.weight_casts for run in runs if run.is_head and run.weight_casts] == kept
+
+
+T5 = {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 4096,
+      "feed_forward_proj": "gated-gelu"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ties", "version", "own"),
+    [(False, "transformers 4.26.0", True), (False, "transformers 4.57.3", True), (False, "transformers 5.0.0", False),
+     (False, "", False), (True, "transformers 4.26.0", False)],
+)  # fmt: skip
+def test_an_output_layer_that_files_of_t5_hold_is_trained_before_transformers_5(
+    ties: bool, version: str, own: bool
+) -> None:
+    """4.57.3 models/t5/configuration_t5.py hands `tie_word_embeddings` on; 5.0.0 forces it."""
+    train = {"precision": "fp32", "sequence_length": 64} | ({"framework_version": version} if version else {})
+    found = estimate({"model": {**T5, "tie_word_embeddings": ties}, "task": "train", "num_gpus": 1, "train": train})
+    tied = estimate({"model": {**T5, "tie_word_embeddings": True}, "task": "train", "num_gpus": 1,
+                     "train": {"precision": "fp32", "sequence_length": 64}})  # fmt: skip
+    more = found.quantities["weights"].expected - tied.quantities["weights"].expected
+    assert more == (4 * 64 * 4096 if own else 0)

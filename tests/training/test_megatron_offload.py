@@ -42,8 +42,14 @@ def test_a_share_of_states_and_of_fp32_copies_leaves_where_the_optimizer_steps_n
 
 def test_master_weights_stay_where_they_are_unless_the_optimizer_steps_narrow() -> None:
     """core 0.16 distrib_optimizer.py makes shard_fp32_from_float16_groups on the GPU; the host has copies of them."""
-    found = step(offload_optimizer="cpu")
+    found = step(offload_optimizer="cpu", precision_aware_optimizer=False)
     assert found == {"master weights": 4 * VALUES, "optimizer states": 0, "host": 16 * VALUES}
+
+
+def test_an_offloaded_optimizer_steps_narrow_unless_told_otherwise() -> None:
+    """Megatron-LM training/arguments.py validate_args refuses one that does not."""
+    assert step(offload_optimizer="cpu") == step(offload_optimizer="cpu", precision_aware_optimizer=True)
+    assert step()["master weights"] == 4 * VALUES
 
 
 def test_other_frameworks_have_no_share() -> None:

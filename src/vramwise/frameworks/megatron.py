@@ -52,6 +52,9 @@ DEFAULTS = (
             "whatever the tensor parallel size"),
     Default("", "attention", "flash",
             "Megatron core 0.16 extensions/transformer_engine.py: attention_backend auto takes flash attention"),
+    Default("offload_optimizer=cpu", "precision_aware_optimizer", "true",
+            "Megatron-LM training/arguments.py validate_args: --optimizer-cpu-offload is refused without "
+            "--use-precision-aware-optimizer"),
 )  # fmt: skip
 
 RECORD = Framework(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
+from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.size import RoundedAxes
 from vramwise.models.model import Model
+from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.scenario import Scenario
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
@@ -102,6 +104,10 @@ def job_of(scenario: Scenario, model: Model, gpu: Gpu | None) -> Job:
         from vramwise.training.recipe.heads import untied
 
         model = untied(model)
+    if has_fact("transformers", "tied_against_the_config", model.config.model_type):
+        from vramwise.training.recipe.heads import with_own_output
+
+        model = with_own_output(model, library_version(scenario.train))
     train = resolved(scenario, model, gpu)
     check_layout(scenario, train, model)
     check_images(train, model)

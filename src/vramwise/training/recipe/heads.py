@@ -10,7 +10,7 @@ from vramwise.models import describe
 from vramwise.models.blocks import Block, Operation, Parameter, Value
 from vramwise.models.model import Model
 from vramwise.models.operations.simple import Linear
-from vramwise.models.type_facts import fact_value
+from vramwise.models.type_facts import Version, fact_value, has_fact
 
 NUM_LABELS = 2  # transformers 5.23 configuration_utils.py: num_labels when a config names none
 
@@ -59,6 +59,28 @@ def untied(model: Model) -> Model:
     if not any(parameter.tied_to for parameter in model.blocks[-1].parameters):
         return model
     return describe({**model.config.values, "tie_word_embeddings": False}, model.id)
+
+
+def with_own_output(model: Model, version: Version) -> Model:
+    """The model with the output layer that its files hold, where transformers of that version follows the config.
+
+    transformers 5.0 models/t5/configuration_t5.py and its like tie it "for T5 family", whatever the config says; 4.57
+    has `tie_word_embeddings` decide.
+    """
+    kind, fact = model.config.model_type, "tied_against_the_config"
+    if has_fact("transformers", fact, kind, version) or not has_fact("transformers", fact, kind):
+        return model
+    return model if model.config.flag("tie_word_embeddings", True) else _with_own_output(model)
+
+
+@lru_cache(maxsize=16)
+def _with_own_output(model: Model) -> Model:
+    def own(p: Parameter) -> Parameter:
+        return replace(p, tied_to=None) if p.part == "head" else p
+
+    *layers, last = model.blocks
+    ops = tuple(replace(op, parameters=tuple(map(own, op.parameters))) for op in last.ops)
+    return replace(model, blocks=(*layers, replace(last, ops=ops)))
 
 
 def _bare(model: Model) -> Model:
