@@ -52,6 +52,13 @@ def test_an_offloaded_optimizer_steps_narrow_unless_told_otherwise() -> None:
     assert step()["master weights"] == 4 * VALUES
 
 
+def test_what_nobody_decides_is_not_said_to_be_taken() -> None:
+    for settings, said in (({"offload_optimizer": "cpu"}, True), ({}, False)):
+        train = {"framework": "megatron", "sequence_length": 128, **settings}
+        notes = estimate({"model": LLAMA, "task": "train", "num_gpus": 1, "train": train}).notes
+        assert any("precision_aware_optimizer" in note for note in notes) is said
+
+
 def test_other_frameworks_have_no_share() -> None:
     with pytest.raises(ScenarioError, match="offload_optimizer_fraction"):
         step(framework="deepspeed", zero_stage=2, offload_optimizer="cpu", offload_optimizer_fraction=0.5)

@@ -78,7 +78,7 @@ def taken_note(given: TrainSettings, decided: TrainSettings) -> str:
     taken = [
         f"{key} {_shown(getattr(decided, key))}"
         for key in dict.fromkeys(row.key for row in framework_of(given).defaults)
-        if key not in given.explicit and getattr(decided, key) != defaults[key]
+        if key not in given.explicit and getattr(decided, key) not in (None, defaults[key])
         and (not key.startswith("lora_") or given.method in ADAPTERS)
         and (key != "param_dtype" or ("precision" not in given.explicit and decided.precision.endswith("-mixed")))
     ]  # fmt: skip
