@@ -184,3 +184,38 @@ def test_growing_segments_of_other_streams_stay_beside_the_largest_moment() -> N
     assert min(pools) > 0
     at_peak = sum(part(found, found.peak_phase or "", name) for name in ("gathered weights", "reduce-scatter"))
     assert reserved >= allocated - at_peak + sum(pools)
+
+
+def _large_head(ranks: int, **settings: bool) -> tuple[int, int]:
+    """Most values gathered for the head of a model whose embedding is most of it, and the head's."""
+    model = describe({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+                      "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 8192,
+                      "tie_word_embeddings": False})  # fmt: skip
+    calls, forward = calls_of_step(module_tree(model, one_value), checkpointing=False, reentrant=False)
+    found = gathered(calls, forward, Limits(0, 0, 10**9, 0), ranks, **settings)
+    return found.forward[HEAD], 8192 * 64
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_parts_on_the_host_are_copied_to_the_card_beside_what_they_are_gathered_into(ranks: int) -> None:
+    """0.8.3 and 0.10.0 zero/partition_parameters.py all_gather_coalesced: `param.ds_tensor.to(current_device)`."""
+    on_card, head = _large_head(ranks)
+    assert _large_head(ranks, from_host=True)[0] - on_card == head // ranks
+
+
+def test_a_single_rank_gathered_as_several_do_before_deepspeed_0_9() -> None:
+    alone, head = _large_head(1, from_host=True)
+    assert alone == _large_head(1)[0]
+    assert _large_head(1, from_host=True, copies_alone=False)[0] - alone == head
+
+
+def test_the_version_says_whether_a_single_rank_gathers() -> None:
+    def peak(version: str) -> int:
+        train = {"framework": "deepspeed", "framework_version": f"deepspeed {version}, torch 2.0.0",
+                 "method": "lora", "precision": "fp32", "sequence_length": 64, "zero_stage": 3, "offload_params": "cpu",
+                 "offload_optimizer": "cpu", "zero_init": True}  # fmt: skip
+        model = "bigscience/bloomz-7b1"
+        found = estimate({"model": model, "task": "train", "gpu": "a100-sxm-80gb", "num_gpus": 1, "train": train})
+        return int(found.quantities["peak_allocated"].expected)
+
+    assert peak("0.8.3") - peak("0.9.0") > 2 * 2**30

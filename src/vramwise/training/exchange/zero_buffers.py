@@ -199,7 +199,7 @@ def secondary_bytes(model: Model, train: ResolvedTrain, placement: Placement) ->
 def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, zero: ZeroSettings) -> Gathered | None:
     """What stage 3 keeps gathered through a step; None where a single rank has its weights on the GPU anyway."""
     from vramwise.training.recipe.adapters import adapters_of
-    from vramwise.training.recipe.zero import keeps_views
+    from vramwise.training.recipe.zero import copies_alone, keeps_views
     from vramwise.training.zero3.coordinator import ViewsKept, gathered
     from vramwise.training.zero3.module_calls import Weight, calls_of_step, module_tree
 
@@ -236,5 +236,6 @@ def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, z
     calls, in_forward = calls_of_step(root, checkpointing=checkpointed, reentrant=again)
     views = ViewsKept(checkpointed) if keeps_views(train) and placement.data_parallel > 1 else None
     return gathered(
-        calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights, views=views
-    )
+        calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights, views=views,
+        from_host=train.offload_params != "none", copies_alone=copies_alone(train),
+    )  # fmt: skip

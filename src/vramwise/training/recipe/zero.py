@@ -53,6 +53,7 @@ class ZeroSettings:
     limits: Limits
 
 
+COPIES_ALONE_SINCE = (0, 9)  # DeepSpeed 0.9.0 runtime/zero/partition_parameters.py NoGatherHandle; not in 0.8.3
 OWN_LINEAR_SINCE = (0, 19, 4)
 """Pull request 8189: DeepSpeed's linear function for models that exist already, too."""
 
@@ -83,6 +84,11 @@ def keeps_views(train: ResolvedTrain) -> bool:
 def may_keep_views(train: ResolvedTrain) -> bool:
     """Whether it hangs on a script of which nobody said how it makes the model."""
     return train.zero_init is None and _leaves_linear(train) and not framework_of(train).zero_init
+
+
+def copies_alone(train: ResolvedTrain) -> bool:
+    """Whether a single rank copies stage 3's weights from where they lie, in place of gathering them."""
+    return (followed(train, "deepspeed") or COPIES_ALONE_SINCE) >= COPIES_ALONE_SINCE
 
 
 def _leaves_linear(train: ResolvedTrain) -> bool:

@@ -14,7 +14,9 @@ DeepSpeed 0.19 zero/partitioned_param_coordinator.py, from the third pass on, wh
 Weights of at most `param_persistence_threshold` values are persistent: gathered after each optimizer step, and never
 freed. Weights gathered together come in one output, from which each is copied when the first of them is waited for; the
 output goes when the last has been asked for (zero/partition_parameters.py AllGatherCoalescedHandle). A weight gathered
-alone is its own output, which ranks pad to their number. A single rank copies each from the host (NoGatherHandle).
+alone is its own output, which ranks pad to their number. A single rank copies each from the host (NoGatherHandle, since
+0.9.0; 0.8.3 gathers there too). Where the ranks' parts lie on the host, ordering a gather first copies them to the card
+(`ds_tensor.to`), where they are gone once it is ordered.
 
 Where `torch.nn.functional.linear` is torch's own, autograd keeps the transposed view of a gathered weight, and with it
 its memory, from the module's forward to its backward pass, in which the weight is gathered once more. DeepSpeed puts a
@@ -81,14 +83,16 @@ class _Output:
 
 def gathered(
     calls: Sequence[Call], in_forward: int, limits: Limits, ranks: int, *, quantized: bool = False,
-    views: ViewsKept | None = None,
+    views: ViewsKept | None = None, from_host: bool = False, copies_alone: bool = True,
 ) -> Gathered:  # fmt: skip
     """What is gathered in a step of these calls, of which the first `in_forward` are the forward pass.
 
     `quantized`: weights travel as 8-bit values, from which they are made again when they are waited for (ZeRO++).
-    `views`: autograd keeps what linear layers read.
+    `views`: autograd keeps what linear layers read. `from_host`: the ranks' parts lie on the host. `copies_alone`: a
+    single rank gathers nothing.
     """
-    keeper = _Keeper(calls, limits, ranks, quantized, views)
+    gathers = ranks > 1 or not copies_alone
+    keeper = _Keeper(calls, limits, ranks, gathers, from_host and gathers and not quantized, quantized, views)
     passes: list[dict[int, int]] = [{}, {}]
     after_forward, block = keeper.held, OUTSIDE
     for i, call in enumerate(calls):
@@ -129,6 +133,8 @@ class _Keeper:
     calls: Sequence[Call]
     limits: Limits
     ranks: int
+    gathers: bool
+    copies_parts: bool
     quantized: bool = False
     views: ViewsKept | None = None
     is_forward: bool = True
@@ -138,6 +144,7 @@ class _Keeper:
     persistent_bytes: int = 0
     step: int = 0
     live: int = 0
+    ordering: int = 0
     there: dict[str, int] = field(default_factory=dict)
     in_flight: dict[str, _Output] = field(default_factory=dict)
     fetched_for: dict[str, int] = field(default_factory=dict)
@@ -163,7 +170,7 @@ class _Keeper:
 
     def play(self, call: Call) -> int:
         """The most bytes held from before this call to after it."""
-        before = self.held
+        before, self.ordering = self.held, 0
         if call.turn in _ENTERING:
             if call.turn is Turn.ENTER_BACKWARD:
                 self.entered_backward[call.module.path] = call.module
@@ -182,7 +189,7 @@ class _Keeper:
             if call.turn is Turn.LEAVE_BACKWARD:
                 self.entered_backward.pop(call.module.path, None)
                 self._release_recomputed(call.module.path)
-        return max(before, most, self.held)
+        return max(before, most, self.held, self.ordering)
 
     def end_backward(self) -> None:
         """Modules that backward did not leave are left (parameter_offload.py release_backward_leftovers)."""
@@ -240,8 +247,10 @@ class _Keeper:
         self.live += sum(weight.numel for weight in weights)
         items = ((w, 1 if self.quantized else w.item) for w in weights)
         padded = sum(-(-w.numel // self.ranks) * self.ranks * item for w, item in items)
-        output = _Output(weights, len(weights), padded, kept=len(weights) == 1 or self.ranks == 1)
+        output = _Output(weights, len(weights), padded, kept=len(weights) == 1 or not self.gathers)
         self.held += padded
+        if self.copies_parts:
+            self.ordering = max(self.ordering, self.held + padded // self.ranks)
         self.in_flight |= dict.fromkeys((weight.key for weight in weights), output)
 
     def _wait(self, weight: Weight, output: _Output) -> int:
