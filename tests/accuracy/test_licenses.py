@@ -10,8 +10,8 @@ from pathlib import Path
 from vramwise.accuracy.cases import Case, read_cases
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
-KNOWN = {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "GPL-3.0", "LGPL-3.0", "Llama-2-Community", "MIT",
-         "UPL-1.0", "none stated"}  # fmt: skip
+KNOWN = {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "CC-BY-SA-4.0", "GPL-3.0", "LGPL-3.0",
+         "Llama-2-Community", "MIT", "UPL-1.0", "none stated"}  # fmt: skip
 A_COMMIT = r"[\w./-]+@[0-9a-f]{7,40}(:[\w./-]+)?"
 A_RELEASE = r"[\w-]+ [\d.]+ on PyPI:[\w./-]+"
 NAMED = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[\w-]+(?= [\d.]+ on PyPI)")

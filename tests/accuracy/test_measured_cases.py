@@ -34,6 +34,7 @@ COUNTS = {
     "training-fitcheck.jsonl": (35, 105),
     "training-fms.jsonl": (200, 332),
     "training-frameworks.jsonl": (81, 81),
+    "training-guides.jsonl": (90, 118),
     "training-predicted.jsonl": (201, 279),
     "training-threads.jsonl": (86, 89),
     "training-unseen.jsonl": (73, 128),
