@@ -261,3 +261,25 @@ def test_a_long_name_is_cut_in_a_complaint(settings: dict[str, Any], start: str)
         answer(**settings)
     assert str(refused.value).startswith(start)
     assert len(str(refused.value)) < 700
+
+
+MOVED = {"framework": "pytorch", "precision": "fp32", "sequence_length": 64, "fsdp": "full-shard",
+         "offload_params": "cpu"}  # fmt: skip
+
+
+def test_weights_of_one_card_that_lie_on_the_host_come_to_it_unit_by_unit() -> None:
+    """torch 2.13 _fully_shard/_fsdp_param_group.py `wait_for_unshard`: a layer and the root unit, and nothing ahead."""
+    layer, outside = 218_112_000, 2 * 128_256 * 4096 + 4096
+    for checkpointing in ("none", "full"):
+        found = answer(**MOVED, fsdp_version=2, checkpointing=checkpointing)
+        assert part(found, "forward", "gathered weights") == 4 * (layer + outside)
+        assert part(found, "backward: layers", "reduce-scatter") == 0
+
+
+def test_autograd_keeps_what_fsdp_1_brings_to_a_single_card() -> None:
+    """torch 2.13 fsdp/_init_utils.py takes NO_SHARD for one rank; _flat_param.py `flat_param_to` makes a new tensor."""
+    kept = answer(**MOVED, fsdp_version=1, checkpointing="none")
+    again = answer(**MOVED, fsdp_version=1, checkpointing="full")
+    assert part(kept, "forward", "gathered weights") == 4 * N
+    assert part(again, "forward", "gathered weights") < N
+    assert part(answer(fsdp="full-shard"), "forward", "gathered weights") == 0

@@ -15,6 +15,7 @@ Units are the decoder layers; the root unit is what stands outside them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
@@ -80,7 +82,8 @@ def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers
     if train.zero_stage:
         return _zero(model, train, placement)
     if placement.data_parallel == 1:
-        return Buffers()
+        moved = train.fsdp != "none" and offloaded(train).weights
+        return _moved(model, train, placement, width(train.grad_dtype)) if moved else Buffers()
     trained = trained_numel(model, train, placement)
     grad = width(train.grad_dtype)
     if placement.weight_shards > 1:
@@ -195,6 +198,22 @@ def _sharded(model: Model, train: ResolvedTrain, placement: Placement, grad: int
         at_head=max(at_head, held + root),
         behind_head=max(behind_head, held + root),
     )
+
+
+def _moved(model: Model, train: ResolvedTrain, placement: Placement, grad: int) -> Buffers:
+    """One rank's weights that lie on the host and come to the card unit by unit.
+
+    FSDP 2 copies a unit's when it is entered (torch 2.13 _fully_shard/_fsdp_param_group.py `wait_for_unshard`,
+    world_size 1) and nothing ahead. FSDP 1 shards nothing over one rank (_init_utils.py NO_SHARD): a unit's copy is a
+    tensor of its own (_flat_param.py `flat_param_to`), whose storage nobody frees while autograd keeps what layers
+    read, until the backward pass of a layer that is not computed again.
+    """
+    stays = train.fsdp_version == 1 and train.checkpointing == "none"
+    found = _sharded(model, train.replace(reshard_after_forward=False) if stays else train, placement, grad)
+    return replace(
+        found, gathered=found.gathered - found.prefetched, prefetched=0, reduce_scatter=0, one_piece=0,
+        unsharded_gradients=0, unsynced_gradients=0,
+    )  # fmt: skip
 
 
 def _beside_layers(train: ResolvedTrain, model: Model, root: int, unit: int, ahead: int) -> tuple[int, int]:
