@@ -59,8 +59,9 @@ def test_a_layer_takes_as_many_entries_of_the_queue_as_kernels_waits_and_events(
         scenario(2048, offload_params="cpu"),
         scenario(2048, checkpointing="none"),  # autograd keeps what was freed
         scenario(2048, attention="flash"),  # the positions of a single row are looked at in every layer
+        scenario(2048, attention="flash", framework="deepspeed"),  # by transformers' classes, in any loop
     ],
-    ids=["short", "alone", "stage 2", "weights on the host", "views kept", "flash"],
+    ids=["short", "alone", "stage 2", "weights on the host", "views kept", "flash", "flash in a loop of one's own"],
 )
 def test_nothing_waits_where_the_card_is_not_behind(given: dict[str, Any]) -> None:
     asked = job(given)

@@ -33,16 +33,16 @@ from vramwise.training.zero3.coordinator import Gathered
 
 
 def is_described(train: ResolvedTrain, placement: Placement) -> bool:
-    """Whether these settings of ZeRO are those of a rank of stage 3 that has all its weights and states on the GPU."""
-    away = offloaded(train)
-    moved = away.weights or away.gradients or away.optimizer
+    """Whether these settings of ZeRO are those of a rank of stage 3 that has all its weights on the GPU."""
     plain = train.method == "full" and train.optimizer == "adamw" and train.context_parallel_size == 1
     narrow = train.zero_hpz_partition_size > 1 or train.zero_quantized_weights
-    return train.zero_stage == 3 and placement.data_parallel > 1 and plain and not moved and not narrow
+    return (
+        train.zero_stage == 3 and placement.data_parallel > 1 and plain and not offloaded(train).weights and not narrow
+    )
 
 
 class Stage3(Alone):
-    """A rank of stage 3 whose weights and states are all on its GPU."""
+    """A rank of stage 3 whose weights are all on its GPU, and its states there or on the host."""
 
     is_sharded = True
 
@@ -61,6 +61,7 @@ class Stage3(Alone):
         self.zero, self.sub_group = zero_settings(train, model.hidden_size), sub_group_numel(train)
         self.width, self.state = width(train.param_dtype), width(train.optimizer_state_dtype)
         self.master = width(train.master_dtype) if train.master_dtype else 0
+        self.steps_on_host = offloaded(train).optimizer
         self.in_bucket = 0
         self.waiting: list[Held] = []
 
@@ -78,6 +79,9 @@ class Stage3(Alone):
         memory = self.memory
         for numel in self.sub_groups:
             memory.some(numel * self.width)
+        if self.steps_on_host:  # with the gradients' partition
+            memory.some(self.zero.reduce_bucket_size * self.width)
+            return True
         for numel in self.sub_groups:
             memory.some(numel * self.master)
         memory.some(sum(self.own) * self.width, self.zero.reduce_bucket_size * self.width)
@@ -119,8 +123,8 @@ class Stage3(Alone):
         self.memory.settle()
 
     def step(self) -> bool:
-        """A sub-group after the other has its gradients in the master's dtype."""
-        for numel in self.sub_groups:
+        """A sub-group after the other has its gradients in the master's dtype; on the host where it steps there."""
+        for numel in () if self.steps_on_host else self.sub_groups:
             self.memory.drop_all(self.memory.some(numel * self.master))
         return True
 

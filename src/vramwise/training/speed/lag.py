@@ -9,7 +9,8 @@ partitioned_param_coordinator.py), and an event for each weight that is freed.
 
 Where gathers take longer than the layers, or the host is slower than the card, the queue is empty; so it is where each
 layer's attention reads a value from the card, as transformers' around flash-attn's kernels do for padded batches and
-for single rows (4.44 to 5.23 modeling_flash_attention_utils.py: `_get_unpad_data`, `_is_packed_sequence`).
+for single rows (4.44 to 5.23 modeling_flash_attention_utils.py: `_get_unpad_data`, `_is_packed_sequence`), in whatever
+loop.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def lag_of_card(job: Job, rank: Placement) -> Lag:
 
 def _reads_values(train: ResolvedTrain) -> bool:
     """Whether the host waits for the card in every layer's attention."""
-    return framework_of(train).trainer and train.attention == "flash" and (train.micro_batch_size == 1 or pads(train))
+    own = framework_of(train).own_layers
+    return not own and train.attention == "flash" and (train.micro_batch_size == 1 or pads(train))
 
 
 def _gathered_sizes(model: Model, train: ResolvedTrain, rank: Placement, least: int) -> list[int]:
