@@ -79,7 +79,12 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         }
     ),
     "switch_transformers": lambda: st.tuples(
-        t5("switch_transformers"), st.integers(0, 2), st.integers(0, 2), st.integers(1, 3), st.booleans()
+        t5("switch_transformers"),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.booleans(),
+        st.none() | st.integers(0, 2),
     ).map(
         lambda drawn: {
             **{
@@ -89,6 +94,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
             "num_sparse_decoder_layers": drawn[2],
             "num_experts": drawn[3],
             "router_bias": drawn[4],
+            **({} if drawn[5] is None else {"encoder_sparse_step": drawn[5], "decoder_sparse_step": 2 - drawn[5]}),
         }
     ),
     "umt5": lambda: t5("umt5"),

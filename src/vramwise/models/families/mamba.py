@@ -31,6 +31,8 @@ _DEFAULTS: dict[str, dict[str, object]] = {
 def mixer(b: BlockBuilder, x: Value, c: Config) -> Value:
     """The mixer of the type; Falcon Mamba norms the time step, B and C without weights."""
     inner, state, kernel = int(c.number("expand") * c.hidden_size), c.size("state_size"), c.size("conv_kernel")
+    if c.model_type != "mamba2":  # a width that is stated wins (transformers 5.23, configuration_falcon_mamba.py)
+        inner = c.size("intermediate_size", default=inner)
     bias, conv_bias, function = c.flag("use_bias"), c.flag("use_conv_bias"), c.text("hidden_act")
     if c.model_type == "mamba2":
         heads, d, groups, chunk = c.size("num_heads"), c.size("head_dim"), c.size("n_groups"), c.size("chunk_size")

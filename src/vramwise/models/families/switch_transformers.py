@@ -20,9 +20,11 @@ _DEFAULTS = {
 
 
 def is_sparse(c: Config, stack: t5_stack.Stack, index: int) -> bool:
-    """Every n-th layer of a stack, as the configuration class works n out of the number of sparse layers."""
+    """Every n-th layer of a stack; where n is not stated, the configuration class works it out of the number of
+    sparse layers."""
     count = c.size(f"num_sparse_{stack.name}_layers", least=0)
-    step = stack.num_layers // count if count else stack.num_layers
+    worked_out = stack.num_layers // count if count else stack.num_layers
+    step = c.size(f"{stack.name}_sparse_step", default=worked_out, least=0)
     return step > 0 and (step == 1 or index % step == 1)
 
 
