@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 REMOTE_CODE_TYPES = frozenset(
     {
-        "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "internvl_chat", "kimi_k2",
-        "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "minicpm", "minicpmv", "minimax_m3", "multi_modality", "nemotron-nas",
-        "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear", "bailing_moe_v2", "exaone",
-        "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_mla", "sarvam_moe", "step3_text", "step3p5",
+        "baichuan", "chatglm", "deepseek", "deepseek_ref", "internlm", "internlm2", "interns1", "internvl_chat",
+        "kimi_k2", "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "mimo_v2", "minicpm", "minicpmv", "minimax_m3",
+        "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear",
+        "bailing_moe_v2", "exaone", "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_mla", "sarvam_moe",
+        "step3_text", "step3p5",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -147,6 +148,33 @@ def sarvam_mla() -> st.SearchStrategy[Pair]:
     return STRATEGIES["deepseek_v3"]().map(pair)
 
 
+def mimo_v2() -> st.SearchStrategy[Pair]:
+    """MiMo V2 Flash with its lists as ones and zeros and the sizes of sliding layers under names of their own."""
+
+    def pair(equal: Config) -> Pair:
+        count = equal["num_hidden_layers"]
+        dropped = ("layer_types", "mlp_layer_types", "rope_parameters")
+        own = {key: value for key, value in equal.items() if key not in dropped}
+        wide = 2 * equal.get("num_key_value_heads", equal["num_attention_heads"])
+        return {
+            **own, "model_type": "mimo_v2", "add_swa_attention_sink_bias": True, "partial_rotary_factor": 0.334,
+            "hybrid_layer_pattern": [int(kind == "sliding_attention") for kind in equal["layer_types"][:count]],
+            "moe_layer_freq": [int(kind == "sparse") for kind in equal["mlp_layer_types"][:count]],
+            "swa_num_attention_heads": equal["num_attention_heads"], "swa_num_key_value_heads": wide,
+            "swa_head_dim": equal["head_dim"], "swa_v_head_dim": equal["v_head_dim"],
+        }, equal  # fmt: skip
+
+    return STRATEGIES["mimo_v2_flash"]().map(pair)
+
+
+def interns1() -> st.SearchStrategy[Pair]:
+    """InternVL in transformers' form under the checkpoint's own type."""
+    vision = {"model_type": "interns1_vision"}
+    return STRATEGIES["internvl"]().map(
+        lambda c: ({**c, "model_type": "interns1", "vision_config": {**c["vision_config"], **vision}}, c)
+    )
+
+
 def deepseek_vl(text: dict[str, int], *, high: dict[str, Any] | None = None, layers: int = 2) -> Pair:
     """One tower that is known by name, or two; the first layers of it."""
     tower = {"image_size": 384, "model_name": "siglip_large_patch16_384", "select_layer": layers - 25}
@@ -173,6 +201,8 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "exaone": exaone,
     "internlm": lambda: biased("internlm", "bias"),
     "internlm2": lambda: biased("internlm2", "bias", grouped=True),
+    "interns1": interns1,
+    "mimo_v2": mimo_v2,
     "mimo": lambda: alike("mimo", "qwen2", grouped=True),
     "minicpm": lambda: alike("minicpm", "llama", grouped=True),
     "minicpm-moe": minicpm_moe,

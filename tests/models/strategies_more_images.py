@@ -47,12 +47,12 @@ def voxtral_realtime(draw: st.DrawFn) -> Config:
     }  # fmt: skip
 
 
-def minicpmv46() -> Strategy:
+def minicpmv46(model_type: str = "minicpmv4_6") -> Strategy:
     tower = vision(
-        "minicpmv4_6_vision", window_kernel_size=st.sampled_from([[2, 2], [2, 1]]), hidden_size=st.just(16),
+        f"{model_type}_vision", window_kernel_size=st.sampled_from([[2, 2], [2, 1]]), hidden_size=st.just(16),
         num_attention_heads=COUNT,
     )  # fmt: skip
-    return whole("minicpmv4_6", DELTA_NETS["qwen3_5_text"](), tower, merger_times=COUNT, **TIED)
+    return whole(model_type, DELTA_NETS["qwen3_5_text"](), tower, merger_times=COUNT, **TIED)
 
 
 @st.composite
@@ -66,7 +66,9 @@ def late_interaction(draw: st.DrawFn, model_type: str, inside: str) -> Config:
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "colpali": lambda: late_interaction("colpali", "paligemma"),
     "colqwen2": lambda: late_interaction("colqwen2", "qwen2_vl"),
+    "minicpm_ocr": lambda: minicpmv46("minicpm_ocr"),
     "minicpmv4_6": minicpmv46,
+    "minicpmv4_7": lambda: minicpmv46("minicpmv4_7"),
     "molmo2": molmo2,
     "shieldgemma2": lambda: whole(
         "shieldgemma2", text("gemma3_text", head_dim=WIDTH, sliding_window=st.just(4), attention_bias=FLAG),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
@@ -19,12 +20,29 @@ from vramwise.models.layers.windows import typed_layers
 from vramwise.models.operations.latent import SinkAttention
 
 
-def attention(
-    b: BlockBuilder, x: Value, *, c: Config, kind: LayerKind, groups: int, columns: int, value_dim: int
-) -> Value:
-    """Grouped-query attention with scaled values; sliding layers have one learned score more for each head."""
+class Heads(NamedTuple):
+    """Heads of one kind of layer: how many ask, how many are asked, how wide they are, and whether one sinks."""
+
+    asking: int
+    asked: int
+    head_dim: int
+    value_dim: int
+    sinks: bool
+
+
+def heads_of(c: Config, kind: LayerKind) -> Heads:
+    """Sliding layers have twice the key-value heads, and the sinks."""
+    groups = c.num_key_value_heads * (2 if kind.window else 1)
+    return Heads(
+        c.num_attention_heads, groups, c.head_dim, c.size("v_head_dim", default=128), sinks=kind.window is not None
+    )
+
+
+def attention(b: BlockBuilder, x: Value, *, c: Config, kind: LayerKind, own: Heads, columns: int) -> Value:
+    """Grouped-query attention with scaled values; `sinks` are one learned score more for each head."""
     b.part = "attention"
-    heads, d, bias = c.num_attention_heads, c.head_dim, c.flag("attention_bias")
+    heads, groups, d, value_dim, sinks = own
+    bias = c.flag("attention_bias")
     if heads % groups:
         raise c.error(f"{groups} key-value heads of a layer do not divide num_attention_heads ({heads})")
     q, k, v = (
@@ -34,7 +52,7 @@ def attention(
     style = "half_joined" if columns == d else "half"
     q, k = b.rotary(q, k, rotary_dim=columns, style=style, table=kind.table)
     b.keep(LayerCache("sliding" if kind.window else "full", groups, d, value_dim, window=kind.window))
-    parameters = [b.parameter("self_attn", "sinks", (heads,), shard="column")] if kind.window else []
+    parameters = [b.parameter("self_attn", "sinks", (heads,), shard="column")] if sinks else []
     mixed = b.op(
         SinkAttention(
             num_heads=heads,
@@ -51,19 +69,18 @@ def attention(
     return b.linear(mixed, "self_attn.o_proj", x.width, shard="row")
 
 
-def parts(c: Config, count: int | None) -> Parts:
-    """Sliding layers have twice the key-value heads, and the sinks; layers of both kinds turn a part of each head."""
+def parts(c: Config, count: int | None, heads: Callable[[Config, LayerKind], Heads] = heads_of) -> Parts:
+    """Layers of both kinds turn a part of each head."""
     layers = range(c.num_hidden_layers)
     default = ["sliding_attention" if i and (i + 1) % 6 else "full_attention" for i in layers]
     window = c.size("sliding_window_size", default=c.size("sliding_window", default=129) - 1) + 1
     c = Config({**c.values, "sliding_window": window}, c.model_id)
     kinds, rope = [], c.table("rope_parameters")
     for kind in typed_layers(c, default, tables=True):
-        own: dict[str, Any] = (rope.get(kind.table) if rope else None) or {"partial_rotary_factor": 0.334}
-        columns = -(-int(c.head_dim * own.get("partial_rotary_factor", 1.0)) // 2) * 2
-        groups = c.num_key_value_heads * (2 if kind.window else 1)
-        value_dim = c.size("v_head_dim", default=128)
-        build = partial(attention, c=c, kind=kind, groups=groups, columns=columns, value_dim=value_dim)
+        turned: dict[str, Any] = (rope.get(kind.table) if rope else None) or {"partial_rotary_factor": 0.334}
+        own = heads(c, kind)
+        columns = -(-int(own.head_dim * turned.get("partial_rotary_factor", 1.0)) // 2) * 2
+        build = partial(attention, c=c, kind=kind, own=own, columns=columns)
         kinds.append(replace(kind, attention=build))
     m = replace(deepseek_style(c, count), shared=0)
     return Design(), m, sparse_layers(c, 1), kinds

@@ -1,4 +1,4 @@
-"""MiniCPM-V 4.6: SigLIP's layers, a merger of windows among them, further mergers, and Qwen 3.5 as language model."""
+"""MiniCPM-V 4.6, 4.7 and OCR: SigLIP's layers, a merger of windows among them, further mergers, and Qwen 3.5."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ def blocks(c: Config) -> tuple[Block, ...]:
     v = (c.table("vision_config") or Config({}, c.model_id)).filled(SIGLIP)
     v = Config({**v.values, "model_type": "minicpmv4_6_vision"}, c.model_id)
     given = c.table("text_config") or Config({}, c.model_id)
-    own = {"model_type": "qwen3_5_text", "tie_word_embeddings": c.flag("tie_word_embeddings")}
+    own = {
+        "model_type": "qwen3_5_text",
+        "tie_word_embeddings": c.flag("tie_word_embeddings", c.model_type == "minicpm_ocr"),
+    }
     embedding, *language = qwen3_5.language(Config({**given.values, **own}, c.model_id), "model.language_model")
     width, name = embedding.outputs["hidden"].width, "model.vision_tower"
     tower = replace(siglip(v), embedding=Undescribed(name="an embedding of patches"))

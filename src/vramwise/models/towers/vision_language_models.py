@@ -80,6 +80,10 @@ ASSEMBLIES: dict[str, Assembly] = {
     "internvl": Assembly(
         "internvl_vision", "qwen2", projectors.internvl, own_tower=True, tied=True, features=-1, scatters=True
     ),
+    # vLLM 0.33.0 runs internvl's class and this one, whose code comes with checkpoints, as one (models/interns1.py)
+    "interns1": Assembly(
+        "internvl_vision", "qwen3_moe", projectors.internvl, own_tower=True, features=-1, scatters=True
+    ),
     "lighton_ocr": Assembly(
         "pixtral", "qwen3", projectors.lighton, tower="model.vision_encoder", bridge="model.vision_projection",
         tied=True, absent_tower=(("image_size", 1540), ("patch_size", 14)),
