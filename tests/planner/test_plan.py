@@ -456,3 +456,52 @@ def test_what_is_nearly_sure_on_the_card_that_is_there_comes_before_more_cards_a
     assert first.scenario.train.method == "qlora"
     assert first.scenario.num_gpus == 1
     assert any(option.scenario.num_gpus > 1 or "offload_params" in option.change for option in others)
+
+
+def held_here(option) -> bool:
+    """Whether it stands on the cards that were asked for and nothing else."""
+    return not any(option.change.get(key) for key in ("num_gpus", "offload_optimizer", "offload_params"))
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "num_gpus", "keeps"),
+    [
+        ("Qwen/Qwen3-8B", "rtx-4060", None, {}),  # 4 bits, and a sequence of half the length
+        ("openai/gpt-oss-120b", "a100-sxm-80gb", 4, {"sequence_length"}),  # 4 bits of experts too, over shared weights
+    ],
+)
+def test_what_the_door_fine_tunes_a_plan_finds(model, gpu, num_gpus, keeps):
+    """What hangs on host memory that nobody stated ended the search before adapters that the cards hold."""
+    many = {} if num_gpus is None else {"num_gpus": num_gpus}
+    scenario = Scenario.from_dict({"model": model, "task": "train", "gpu": gpu, **many})
+    first = plan(scenario, Wishes("fine-tune", keep=frozenset(keeps))).options[0]
+    assert first.scenario.train.method == "qlora"
+    assert first.result.verdict.word == "fits"
+    assert held_here(first)
+
+
+def test_where_a_node_holds_a_server_only_tightly_two_nodes_stand_beside_it():
+    scenario = Scenario.from_dict({"model": "Qwen/Qwen3-235B-A22B", "task": "serve", "gpu": "h100-sxm-80gb"})
+    found = plan(scenario, Wishes("run")).options
+    over = {option.scenario.num_gpus: option.result.verdict.word for option in found}
+    assert over[8] == "tight"
+    assert over[16] == "fits"
+
+
+def test_no_option_only_shortens_requests_of_one_before_it():
+    scenario = Scenario.from_dict({"model": "Qwen/Qwen3-8B", "task": "serve", "gpu": "rtx-4060"})
+    lengths = [option.change.get("n_ctx") for option in plan(scenario, Wishes("run")).options]
+    assert [one for one in lengths if one is not None] == [8192]
+
+
+def test_no_option_changes_more_than_one_before_it_and_gains_nothing():
+    scenario = Scenario.from_dict({"model": "openai/gpt-oss-120b", "task": "train", "gpu": "a100", "num_gpus": 4})
+    found = plan(scenario, Wishes("fine-tune")).options
+    for place, option in enumerate(found):
+        for than in found[:place]:
+            gains = (
+                option.result.needed.expected < than.result.needed.expected
+                or option.probability > than.probability
+                or option.tokens_per_second > than.tokens_per_second
+            )
+            assert gains or not than.change.items() < option.change.items()

@@ -46,6 +46,11 @@ class Change:
     family: str = ""
     fresh: bool = False
 
+    @property
+    def offloads(self) -> bool:
+        """Whether states of a training go to the host's memory."""
+        return any(self.values.get(key) for key in ON_THE_HOST)
+
     def of(self, scenario: Scenario) -> Scenario:
         """The changed scenario. Raises ScenarioError where the values contradict others."""
         if self.fresh:
@@ -54,6 +59,9 @@ class Change:
         return changed(scenario, self.values)
 
 
+LENGTHS = frozenset({"max_model_len", "n_ctx"})
+"""Keys of the tokens of a request."""
+ON_THE_HOST = ("offload_optimizer", "offload_params")
 SDPA = Change("attention sdpa", {"attention": "sdpa"}, "none", Cost.NOTHING)
 FLASH = Change("attention flash", {"attention": "flash"}, "needs flash-attn", Cost.A_PACKAGE)
 

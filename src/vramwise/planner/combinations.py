@@ -2,6 +2,7 @@
 
 A best-first search: from the scenario as asked, every change that may help of a scenario that does not fit yet leads to
 another one, whose own answer then says what helps. What is sure to fit is not changed further: more only asks more.
+What hangs on cards or host memory that may not be there ends nothing: what these cards hold is looked for on.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WEIGHTS: Mapping[Cost, int] = {
 
 MOST_ESTIMATES = 150
 BEYOND_THE_FIRST = 8
-"""How much more than the first sure one another may ask, so that it is looked for."""
+"""How much more than the first sure one on these cards another may ask, so that it is looked for."""
 Values = frozenset[tuple[str, str]]
 Allowed = Callable[[Change], bool]
 Seen = Callable[[int], None]
@@ -66,6 +67,11 @@ class Reached:
     @property
     def probability(self) -> float:
         return 0.0 if self.result.verdict is None else self.result.verdict.probability
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it asks for what may not be there: more cards, or the host's memory for states of a training."""
+        return any(change.rank == Cost.MORE_GPUS or change.offloads for change in self.changes)
 
 
 Enough = Callable[[Reached], bool]
@@ -134,7 +140,8 @@ class _Search:
         little."""
         if self._is_enough(reached):
             self._fitting.append(_values(reached.changes))
-            self._enough = reached.weight if self._enough is None else self._enough
+            if self._enough is None and not reached.hangs:
+                self._enough = reached.weight
             return
         if "total_needed" not in reached.result.quantities:
             return

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
-from vramwise.planner.changes import Asked
-from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
+from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.planner.combinations import WEIGHTS, Reached
+from vramwise.planner.option import RECOMPUTE, Option, Wishes
 from vramwise.planner.training_changes import training_combinations
 from vramwise.records import replace
 from vramwise.result import Result
@@ -41,19 +42,29 @@ def verdict_on_these(asked: Result, wishes: Wishes, options: Sequence[Option]) -
     return f"no: not in the memory of {many:,} × {name}"
 
 
-def instead_of(
-    scenario: Scenario, asked: Result, answer: Callable[[Scenario], Result]
-) -> tuple[str, Scenario, Result] | None:  # fmt: skip
-    """Adapters with which the same cards do hold it: the mildest of the combinations that people take."""
+def instead_of(scenario: Scenario, asked: Result, answer: Callable[[Scenario], Result]) -> Reached | None:
+    """Adapters with which the same cards do hold it: the first that surely do, else the mildest."""
+    found = list(with_adapters(scenario, asked, answer, lambda change: True))
+    return next((one for one in found if one.is_sure), found[0] if found else None)
+
+
+def with_adapters(
+    scenario: Scenario, asked: Result, answer: Callable[[Scenario], Result], allowed: Callable[[Change], bool]
+) -> Iterator[Reached]:
+    """Adapters with which the same cards hold it, of the combinations that people take the mildest first, until it is
+    sure."""
     for change in training_combinations(Asked(scenario, asked)):
+        if change.rank >= Cost.HOST_MEMORY or not allowed(change):
+            continue
         try:
             made = change.of(scenario)
-            result = answer(made)
+            one = Reached(made, answer(made), (change,), WEIGHTS[change.rank])
         except VramwiseError:
             continue
-        if made.train.method != scenario.train.method and result.verdict is not None and result.verdict.fits:
-            return words_of(change.values), made, result
-    return None
+        if made.train.method != scenario.train.method and one.fits:
+            yield one
+            if one.is_sure:
+                return
 
 
 def relaxed(wishes: Wishes) -> Iterator[tuple[str, Wishes]]:

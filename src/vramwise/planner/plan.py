@@ -5,36 +5,33 @@ What is asked for is kept as far as it is stated among `keep`; every option is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from functools import partial
-from itertools import islice
 
 from vramwise.errors import UsageError, VramwiseError
-from vramwise.estimation import described_model, estimate, steps_over_links
-from vramwise.planner.changes import Asked, Change, Cost
+from vramwise.estimation import described_model, steps_over_links
+from vramwise.planner.changes import LENGTHS, Asked, Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, WEIGHTS, Reached, Seen, combinations
 from vramwise.planner.door import of_its_family
-from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these
+from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these, with_adapters
 from vramwise.planner.inventory import MOST_CARDS, Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
+from vramwise.planner.ranking import best, is_held_here, is_sure_enough, standing
 from vramwise.planner.rows import Row
 from vramwise.planner.saved_search import SavedSearch, question_of
-from vramwise.planner.suggestions import NEARLY_SURE, Estimate, changes_of
-from vramwise.records import record, replace
+from vramwise.planner.suggestions import Estimate, changes_of
+from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.training.speed.over_links import OverLink
 from vramwise.units import format_bytes
 
-MOST_OPTIONS = 6
-MOST_OF_A_FRONT = 16
 _MOST_FITS = 12  # of changes: more only ask more
 _MOST_FITS_OF_A_LOAD = 36  # more may ask for fewer cards
-_ON_THE_HOST = ("offload_optimizer", "offload_params")
-_LENGTHS = frozenset({"max_model_len", "n_ctx"})
+_MOST_SERVING_CARDS = 64
 _MOST_RELAXED = 40  # estimates with one wish less
 
 
@@ -108,7 +105,7 @@ def plan(
 
     def enough(one: Reached) -> bool:
         load = _option_of(one, wishes, pools).load  # one server that holds all requests is enough
-        return one.is_sure and _is_sure_enough(one, wishes) and (load is None or load.replicas == 1)
+        return one.is_sure and is_sure_enough(one, wishes) and (load is None or load.replicas == 1)
 
     asked, saved = answer(first), SavedSearch(save, question_of(first, (wishes, *pools)))
     try:
@@ -118,7 +115,7 @@ def plan(
                 reached.append(one)
                 if (
                     one.fits
-                    and _is_sure_enough(one, wishes)
+                    and is_sure_enough(one, wishes)
                     and _is_where_wished(one, wishes)
                     and (pool is None or is_there(one, pool))
                 ):
@@ -126,15 +123,18 @@ def plan(
                     if pool is not None and option.load is not None and option.load.num_gpus > pool.count:
                         continue
                     found.append(option)
-                    fits += 1
+                    fits += not one.hangs
                     if fits >= most_fits:
                         break
         if first.task == "serve" and not reached[0].is_sure:
             for start, pool in starts:
                 for one in _on_more_cards(start, answer, wishes, count):
-                    if _is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
+                    if is_sure_enough(one, wishes) and (pool is None or is_there(one, pool)):
                         found.append(_option_of(one, wishes, pools))
         if first.task == "train":
+            if wishes.goal == "fine-tune" and not any(is_held_here(option, first) for option in found):
+                adapted = with_adapters(first, asked, answer, partial(_is_allowed, wishes))
+                found += [_option_of(one, wishes, pools) for one in adapted]
             model = described_model(first.model)[1]
             for pool in pools or own_pool(first):
                 for laid in laid_out(first, model, pool, wishes, count, saved):
@@ -144,8 +144,8 @@ def plan(
     finally:
         saved.write()
     options = sorted(
-        _best([option for option in found if _is_sure_enough(option, wishes)], wishes, None if pools else first),
-        key=lambda option: _standing(option, wishes, None if pools else first),
+        best([option for option in found if is_sure_enough(option, wishes)], wishes, None if pools else first),
+        key=lambda option: standing(option, wishes, None if pools else first),
     )
     binding = _binding(asked, reached, options, wishes)
     if not options and not interrupted and asked.capacity is not None:
@@ -162,28 +162,34 @@ def plan(
 
 def _on_more_cards(scenario: Scenario, answer: Estimate, wishes: Wishes, seen: Seen) -> Iterator[Reached]:
     """What was asked over as many cards as it takes, where their number is open: what is less on fewer of them is
-    another question's answer."""
+    another question's answer. What fits tightly on the way stands beside it."""
     if "num_gpus" in scenario.explicit:
         return
-    asked = Asked(scenario, answer(scenario))
-    for change in changes_of(asked):
-        if "num_gpus" in change.values and _is_allowed(wishes, change):
-            seen(1)
-            with suppress(VramwiseError):
-                result = answer(change.of(scenario))
-                reached = Reached(change.of(scenario), result, (change,), WEIGHTS[change.rank])
-                if reached.is_sure:
-                    yield reached
-                    return
+    start = Reached(scenario, answer(scenario), (), 0)
+    while start.scenario.num_gpus < _MOST_SERVING_CARDS:
+        found = list[Reached]()
+        for change in changes_of(Asked(start.scenario, start.result)):
+            if "num_gpus" in change.values and _is_allowed(wishes, change):
+                seen(1)
+                with suppress(VramwiseError):
+                    made = change.of(start.scenario)
+                    reached = Reached(made, answer(made), (*start.changes, change), WEIGHTS[change.rank])
+                    if reached.is_sure:
+                        yield reached
+                        return
+                    found.append(reached)
+        if not found:
+            return
+        yield from (one for one in found if one.fits)
+        start = min(found, key=lambda one: one.scenario.num_gpus)
 
 
 def _instead(scenario: Scenario, asked: Result, wishes: Wishes) -> Option | None:
     found = instead_of(scenario, asked, answer)
     if found is None:
         return None
-    words, made, result = found
-    return Option(made, result, {"method": made.train.method}, words, "adapters train, the model does not", 0,
-                  wishes.price_per_hour)  # fmt: skip
+    return Option(found.scenario, found.result, {"method": found.scenario.train.method}, words_of(found.values),
+                  "adapters train, the model does not", 0, wishes.price_per_hour)  # fmt: skip
 
 
 def _links(options: Sequence[Option]) -> tuple[OverLink, ...]:
@@ -215,7 +221,7 @@ def _without_a_wish(scenario: Scenario, wishes: Wishes, seen: Seen) -> str:
     try:
         for name, fewer in relaxed(wishes):
             for one in combinations(scenario, answer, partial(_is_allowed, fewer), _MOST_RELAXED, seen):
-                if one.fits and _is_sure_enough(one, fewer):
+                if one.fits and is_sure_enough(one, fewer):
                     return f"; without {name} it fits: {words_of(one.values)}"
     except KeyboardInterrupt:
         pass
@@ -229,7 +235,7 @@ def _is_allowed(wishes: Wishes, change: Change) -> bool:
         return False
     if wishes.goal == "train" and "method" in keys:
         return False
-    if wishes.requests is not None and keys & _LENGTHS:
+    if wishes.requests is not None and keys & LENGTHS:
         return False  # shorter requests are another load
     checkpointing = change.values.get("checkpointing", "none")
     return RECOMPUTE.index(str(checkpointing)) <= RECOMPUTE.index(wishes.most_recompute)
@@ -248,13 +254,6 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
     )  # fmt: skip
 
 
-# -- which of them, and in what order -----------------------------------------------------------------------
-
-
-def _is_sure_enough(option: Option | Reached, wishes: Wishes) -> bool:
-    return wishes.risk is None or option.probability >= 1 - wishes.risk
-
-
 def _is_where_wished(one: Reached, wishes: Wishes) -> bool:
     """Whether nothing is in host memory where nothing may be: llama.cpp puts there what the cards cannot hold."""
     settings = one.result.scenario.get(one.scenario.task)
@@ -264,92 +263,6 @@ def _is_where_wished(one: Reached, wishes: Wishes) -> bool:
     if not isinstance(layers, int):
         return True
     return layers > described_model(one.scenario.model)[1].num_layers and not settings.get("n_cpu_moe")
-
-
-def _longest(option: Option) -> int:
-    """Tokens of a request, of serving."""
-    settings = option.result.scenario.get(option.scenario.task)
-    found = settings if isinstance(settings, dict) else {}
-    return int(found.get("max_model_len") or found.get("n_ctx") or 0)
-
-
-def _cards(option: Option) -> int:
-    """GPUs of all replicas."""
-    return option.scenario.num_gpus if option.load is None else option.load.num_gpus
-
-
-def _of_one_request(option: Option) -> float:
-    """Tokens a second of one request, of serving; 0 where that is not known."""
-    speed = option.request_speed
-    return 0.0 if speed is None else speed.usual[0]
-
-
-def _money(option: Option) -> float:
-    """What a token costs, of serving an hour of all servers; where no price is known, GPU-seconds of it."""
-    rate, price = option.tokens_per_second, option.cost_per_hour
-    if option.scenario.task == "serve":
-        return _cards(option) * (1.0 if option.price_per_hour is None else option.price_per_hour)
-    return (price if price is not None else option.scenario.num_gpus) / rate if rate else float("inf")
-
-
-def _standing(option: Option, wishes: Wishes, here: Scenario | None) -> tuple[bool, bool, int]:
-    """Sure ones before tight ones; where the least change is asked for, what is nearly sure on the cards `here`
-    before what hangs on more cards, or on host memory that nobody stated. An inventory states both: `here` is None."""
-    if here is None or wishes.rank != "change":
-        return False, False, option.word_rank
-    hangs = option.scenario.num_gpus > here.num_gpus or any(option.change.get(key) for key in _ON_THE_HOST)
-    return option.probability < NEARLY_SURE, hangs, option.word_rank
-
-
-def _best(found: list[Option], wishes: Wishes, here: Scenario | None = None) -> Iterator[Option]:
-    """The options in the order wished for, by how they stand first; no two of the same scenario."""
-    orders: Mapping[str, Callable[[Option], float]] = {
-        "change": lambda option: option.weight + 1000 * (_cards(option) - 1),
-        "time": lambda option: -(option.tokens_per_second or _of_one_request(option)),
-        "memory": lambda option: float(option.result.needed.expected),
-        "money": _money,
-        "front": lambda option: option.slowness,
-    }
-    once = {repr(option.result.scenario): option for option in reversed(found)}
-    fewest = dict[str, Option]()
-    for option in sorted(once.values(), key=lambda option: option.scenario.num_gpus):
-        others = {key: value for key, value in option.change.items() if key != "num_gpus"}
-        fewest.setdefault(f"{option.scenario.gpu} {sorted(others.items(), key=str)} {option.word_rank}", option)
-
-    def order(option: Option) -> tuple[tuple[bool, bool, int], float, float]:
-        return _standing(option, wishes, here), orders[wishes.rank](option), option.slowness - _longest(option)
-
-    ordered = sorted(fewest.values(), key=order)
-    if wishes.rank != "front":
-        return islice(_without_idle_changes(filter(None, map(partial(_verified, wishes), ordered))), MOST_OPTIONS)
-    verified = list(filter(None, map(partial(_verified, wishes), islice(front(ordered), MOST_OF_A_FRONT))))
-    return front(verified)
-
-
-def _without_idle_changes(options: Iterable[Option]) -> Iterator[Option]:
-    """No option that changes more than one before it and comes to the same."""
-    before: list[tuple[frozenset[tuple[str, str]], object]] = []
-    for option in options:
-        changes = frozenset((key, repr(value)) for key, value in option.change.items())
-        comes_to = option.result.needed, option.probability, option.slowness, _longest(option), _cards(option)
-        if not any(fewer < changes and same == comes_to for fewer, same in before):
-            before.append((changes, comes_to))
-            yield option
-
-
-def front(options: Sequence[Option]) -> Iterator[Option]:
-    """The options that none beats (Pareto): another with no more memory, time and money, and less of one of them."""
-    aims = [(option.result.needed.expected, option.slowness, _money(option), -_longest(option)) for option in options]
-    for option, own in zip(options, aims, strict=True):
-        if not any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in aims):
-            yield option
-
-
-def _verified(wishes: Wishes, option: Option) -> Option | None:
-    """The option with its full answer, for which the allocator plays the step; None where that does not fit."""
-    result = estimate(option.scenario)
-    full = replace(option, result=result)
-    return full if result.verdict is not None and result.verdict.fits and _is_sure_enough(full, wishes) else None
 
 
 def _binding(asked: Result, reached: list[Reached], options: list[Option], wishes: Wishes) -> str:

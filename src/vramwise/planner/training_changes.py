@@ -63,6 +63,10 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
         values = _with_method(method) | share
         words = f"method {method}, checkpointing full{shared}"
         yield Change(words, {**values, **_CHECKPOINTED}, "adapters; slower steps", Cost.ANOTHER_METHOD)
+        if method == "qlora" and _has_experts(asked):
+            words, values = f"{words}, quantize_experts", {**values, "quantize_experts": True}
+            cost = "adapters; experts in 4 bit too; slower steps"
+            yield Change(words, {**values, **_CHECKPOINTED}, cost, Cost.ANOTHER_METHOD)
         if method == "qlora":
             words += ", micro_batch_size 1, loss fused-linear"
             yield Change(words, {**values, **least}, "adapters; slower steps; Liger", Cost.ANOTHER_METHOD)
