@@ -13,7 +13,7 @@ from itertools import count
 
 from vramwise.errors import VramwiseError
 from vramwise.planner.changes import Asked, Change, Cost
-from vramwise.planner.suggestions import LEAST_SAVING, Estimate, changes_of
+from vramwise.planner.suggestions import LEAST_SAVING, Estimate, changes_of, layers_on_the_host
 from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario import Scenario
@@ -70,8 +70,12 @@ class Reached:
 
     @property
     def hangs(self) -> bool:
-        """Whether it asks for what may not be there: more cards, or the host's memory for states of a training."""
-        return any(change.rank == Cost.MORE_GPUS or change.offloads for change in self.changes)
+        """Whether it asks for what may not be there: more cards, or the host's memory for states; for layers, where the
+        number of cards is open."""
+        if any(change.rank == Cost.MORE_GPUS or change.offloads for change in self.changes):
+            return True
+        is_open = "num_gpus" not in self.scenario.explicit
+        return is_open and layers_on_the_host(self.scenario, self.result) is not None
 
 
 Enough = Callable[[Reached], bool]

@@ -34,6 +34,8 @@ _COST_OF_FORMAT = {"fp8": "8-bit weights; a little quality", "awq": "a 4-bit che
 THERE = "the GPUs that are there"
 _SMALLER_FILES = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
 _COMMON_CONTEXT = 8192
+LEAST_LENGTH = 512
+"""Tokens of a request below which no shorter one is of use."""
 _FEWER_REQUESTS, _FEWER_TOKENS = 64, 2048
 _FEWER_AT_ONCE = 128  # tokens of llama.cpp's physical batch
 
@@ -185,6 +187,8 @@ def _smaller(asked: Asked, key: str, limit: str, cost: str, rank: Cost) -> Itera
         return
     most = asked.at_least(limit) if asked.is_short else None
     value = most if most is not None and 1 <= most < present else 1 if limit == "max_batch" else present // 2
+    if rank == Cost.SHORTER and value < LEAST_LENGTH:
+        return
     yield Change(f"{key} {value:,}", {key: value}, cost, rank)
 
 

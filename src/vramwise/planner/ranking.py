@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 from vramwise.estimation import estimate
-from vramwise.planner.changes import LENGTHS, ON_THE_HOST
+from vramwise.planner.changes import ON_THE_HOST
 from vramwise.planner.combinations import Reached, Values
 from vramwise.planner.option import Option, Wishes
 from vramwise.planner.suggestions import NEARLY_SURE
@@ -84,23 +84,39 @@ def best(found: list[Option], wishes: Wishes, here: Scenario | None = None) -> I
         return standing(option, wishes, here), orders[wishes.rank](option), option.slowness - _longest(option)
 
     ordered = sorted(fewest.values(), key=order)
+    if wishes.rank == "memory":
+        return islice(filter(None, map(partial(_verified, wishes), ordered)), MOST_OPTIONS)
     if wishes.rank != "front":
-        return islice(_without_idle_changes(filter(None, map(partial(_verified, wishes), ordered))), MOST_OPTIONS)
-    verified = list(filter(None, map(partial(_verified, wishes), islice(front(ordered), MOST_OF_A_FRONT))))
-    return front(verified)
+        gaining = _without_idle_changes(filter(None, map(partial(_verified, wishes), ordered)))
+        if here is not None and here.task == "serve" and wishes.rank == "change":
+            gaining = _one_of_each_number(gaining, here)
+        return islice(gaining, MOST_OPTIONS)
+    return front(list(filter(None, map(partial(_verified, wishes), islice(front(ordered), MOST_OF_A_FRONT)))))
+
+
+def _one_of_each_number(options: Iterable[Option], here: Scenario) -> Iterator[Option]:
+    """Of servers over more cards than `here` the first of each number of them, if it asks for no more beside the cards
+    than those over fewer: another way over the same tells less than the next number."""
+    least: dict[int, int] = {}
+    for option in options:
+        many = option.scenario.num_gpus
+        if many > here.num_gpus and (many in least or any(n < many and w < option.weight for n, w in least.items())):
+            continue
+        if many > here.num_gpus:
+            least[many] = option.weight
+        yield option
 
 
 def _without_idle_changes(options: Iterable[Option]) -> Iterator[Option]:
-    """No option that changes more than one before it, or the length of a request alone otherwise, and gains nothing."""
-    before: list[tuple[Values, Values, Option]] = []
+    """No option that changes more than one before it and gains nothing, or that asks as much for shorter requests."""
+    before: list[tuple[Values, Option]] = []
     for option in options:
         changes = frozenset((key, repr(value)) for key, value in option.change.items())
-        others = frozenset(one for one in changes if one[0] not in LENGTHS)
         if not any(
-            (fewer < changes and _is_no_better(option, than)) or (same == others and _is_only_shorter(option, than))
-            for fewer, same, than in before
+            (fewer < changes and _is_no_better(option, than)) or _is_only_shorter(option, than)
+            for fewer, than in before
         ):
-            before.append((changes, others, option))
+            before.append((changes, option))
             yield option
 
 
@@ -115,8 +131,21 @@ def _is_no_better(option: Option, than: Option) -> bool:
 
 
 def _is_only_shorter(option: Option, than: Option) -> bool:
-    """Whether requests are shorter than with an option that is as sure to fit, and that holds as much of a load."""
-    return _longest(option) < _longest(than) and option.word_rank >= than.word_rank and _cards(option) >= _cards(than)
+    """Whether requests are shorter than with an option of the same engine that asks no more, is as sure to fit, and
+    holds as many of them."""
+    return (
+        _longest(option) < _longest(than)
+        and option.weight >= than.weight
+        and option.word_rank >= than.word_rank
+        and _cards(option) >= _cards(than)
+        and _at_once(option) <= _at_once(than)
+        and option.scenario.serve.engine == than.scenario.serve.engine
+    )
+
+
+def _at_once(option: Option) -> float:
+    held = option.result.quantities.get("max_concurrency")
+    return 1.0 if held is None else float(held.expected)
 
 
 def front(options: Sequence[Option]) -> Iterator[Option]:
