@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import urllib.request
 from typing import Any
+
+import pytest
 
 from vramwise.web.api import answer
 
@@ -67,8 +70,31 @@ def test_what_is_loaded_is_said_while_it_comes(page: Any, static_address: str) -
     assert said[-1] == ""
 
 
+def test_a_page_starts_from_the_image_of_the_started_program(page: Any, static_address: str) -> None:
+    if not shutil.which("node"):
+        pytest.skip("the image is made by Node")
+    asked, said = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: said.append(message.text))
+    shown(page, static_address, TOO_LARGE)
+    assert [url for url in asked if "/started.image?" in url]
+    assert said == []
+
+
+def test_without_its_image_the_program_starts_itself(page: Any, static_address: str) -> None:
+    shown(page, static_address, TOO_LARGE)
+    need = page.get_attribute(NEED, "data-value")
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.route("**/started.image?*", lambda route: route.fulfill(status=200, body="no image"))
+    page.goto("about:blank")
+    shown(page, static_address, TOO_LARGE)
+    assert page.get_attribute(NEED, "data-value") == need
+    assert [one for one in said if one.startswith("the program starts without its memory image: ")]
+
+
 def test_a_program_that_cannot_start_is_said(page: Any, static_address: str) -> None:
-    page.route("**/vramwise.zip", lambda route: route.fulfill(status=200, body="no zip"))
+    page.route("**/vramwise.tar.gz?*", lambda route: route.fulfill(status=200, body="no archive"))
     page.goto(static_address)
     page.wait_for_selector("#starting.error")
     assert page.inner_text("#starting").startswith("It could not start:")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
+import os
+import shutil
 import sys
-import zipfile
+import tarfile
+from pathlib import Path
 
 import pytest
 
 from vramwise.cli.main import main
 from vramwise.errors import SourceError
-from vramwise.web import static
+from vramwise.web import image, static
+
+PYODIDE = os.environ.get("VRAMWISE_PYODIDE")
 
 
 @pytest.fixture
@@ -27,24 +33,43 @@ def runtime(tmp_path):
 def test_the_folder_holds_page_runtime_and_program(tmp_path, runtime, capsys):
     target = tmp_path / "site"
     assert main(["web", "--static", str(target), "--runtime", str(runtime)]) == 0
-    assert capsys.readouterr().out.startswith("wrote ")
+    told = capsys.readouterr()
+    assert told.out.startswith("wrote ")
+    assert "without an image of the started program" in told.err  # this runtime is none
     said = json.loads((target / "back-end.json").read_text())
-    package = (target / said["package"]).read_bytes()
+    package = (target / said["package"]["file"]).read_bytes()
     assert said["kind"] == "browser"
-    assert hashlib.sha256(package).hexdigest() == said["package_sha256"]
+    assert said["image"] is None
+    assert hashlib.sha256(package).hexdigest() == said["package"]["sha256"]
     assert (target / said["worker"]).is_file()
     assert (target / said["runtime"] / "pyodide.asm.wasm").read_bytes() == b"pyodide.asm.wasm"
     assert main(["web", "--static", str(target), "--runtime", str(runtime)]) == 0  # written again over itself
 
 
 def test_the_program_is_whole_and_the_same_each_time():
-    content = static.package_zip()
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        names = set(archive.namelist())
+    content = static.package_archive()
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        names = set(archive.getnames())
     assert {"vramwise/web/api.py", "vramwise/hardware/gpus.csv", "vramwise/sources/catalog.jsonl"} <= names
     assert {"yaml/__init__.py", "vramwise/web/cases/serving.jsonl"} <= names
     assert not [name for name in names if "web/page" in name or "web/server" in name or "__pycache__" in name]
-    assert static.package_zip() == content
+    assert static.package_archive() == content
+
+
+@pytest.mark.skipif(PYODIDE is None or not shutil.which("node"), reason="Pyodide's files, and Node to run them")
+def test_an_image_of_the_started_program_is_made_where_its_questions_have_answers():
+    runtime = {name: Path(PYODIDE, name).read_bytes() for name in static.RUNTIME_FILES}
+    made = image.memory_image(runtime, static.package_archive(), [("version", {})])
+    assert made.why_not == ""
+    assert b"vramwise.web.answers.catalogs" in gzip.decompress(made.content)
+    refused = image.memory_image(runtime, static.package_archive(), [("result", {"model": "no such model"})])
+    assert refused.content == b""
+    assert "result: " in refused.why_not
+
+
+def test_without_node_there_is_no_image(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert image.memory_image({}, b"", []) == image.Image(b"", "Node is not here")
 
 
 def test_a_page_carries_its_policy():

@@ -73,6 +73,9 @@ def _static(args: argparse.Namespace) -> int:
 
     written = write_static(args.static, args.runtime)
     print(f"wrote {written.files:,} files, {written.bytes / 2**20:.1f} MiB, to {shown_path(args.static)}")
+    if written.no_image:
+        print(f"vramwise: without an image of the started program the page starts it itself, which takes some seconds: "
+              f"{written.no_image}", file=sys.stderr)  # fmt: skip
     return 0
 
 

@@ -1,12 +1,14 @@
 """The page as a folder for any web server: the program runs in the browser itself, under Pyodide.
 
 The runtime is the npm package `pyodide` of one version, held against its hash, or a folder that somebody else fetched.
-The program is a zip of this package as it is installed, without what a browser cannot use.
+The program is an archive of this package as it is installed, without what a browser cannot use, and an image of
+Python's memory with the program started in it (`image.py`).
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -15,30 +17,31 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from vramwise import __version__
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import shown_path, write_file
 from vramwise.records import record
+from vramwise.web.image import memory_image
 
 RUNTIME = "pyodide@0.29.3"
 RUNTIME_SHA512 = "22UBuhOJawj7vKUnS7/F3xK+515LJdjiMAHoCfuS6/PbHiOrSQVnYwDe+2sbVwiOZ3sMMexdXICew6NqOMQGgA=="
 RUNTIME_FILES = ("pyodide.mjs", "pyodide.asm.js", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json")
 LARGEST_RUNTIME_BYTES = 64 << 20
 FETCH_S = 300
-PACKAGE = "vramwise.zip"
+PACKAGE = "vramwise.tar.gz"
+IMAGE = "started.image"
 BACK_END = "back-end.json"
 START = "start.json"
 """What a page shows while its program starts: the keys of the form, and the answer to the first question."""
 _HOME = Path(__file__).parents[1]
 PAGE = _HOME / "web" / "page"
-_LEFT_OUT = ("web/page/", "web/server/", "measure/worker", "watching/")
+_LEFT_OUT = ("web/page/", "web/server/", "web/image.", "measure/worker", "watching/")
 """Parts of the package that a browser cannot run, by the beginnings of their paths."""
-_OLDEST = (1980, 1, 1, 0, 0, 0)
 HUB = "https://huggingface.co https://*.huggingface.co https://*.hf.co"
 POLICY = (
     f"default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' {HUB}; "
@@ -51,6 +54,8 @@ _HEAD = "<head>"
 class Written:
     files: int
     bytes: int
+    no_image: str
+    """Why a page has no memory image to start from; empty where it has one."""
 
 
 def write_static(target: str, runtime: str | None = None) -> Written:
@@ -60,11 +65,14 @@ def write_static(target: str, runtime: str | None = None) -> Written:
     if os.path.lexists(target) and not (os.path.isdir(target) and _is_ours_or_empty(target)):
         raise UsageError(f"--static: {shown_path(target)} is there and is not empty: give a new folder")
     files = dict(_runtime_in(runtime) if runtime is not None else _runtime_of_npm())
+    start, package = _start(), package_archive()
+    image = memory_image(files, package, _questions(start["keys"]["first"]))
     content: dict[str, bytes] = {f"pyodide/{name}": data for name, data in files.items()}
     content |= dict(_page())
-    content[PACKAGE] = package_zip()
-    content[START] = json.dumps(_start()).encode() + b"\n"
-    content[BACK_END] = json.dumps(_back_end(content[PACKAGE]), indent=1).encode() + b"\n"
+    content[PACKAGE], content[START] = package, json.dumps(start).encode() + b"\n"
+    if image.content:
+        content[IMAGE] = image.content
+    content[BACK_END] = json.dumps(_back_end(package, image.content), indent=1).encode() + b"\n"
     for name, data in content.items():
         place = os.path.join(target, *name.split("/"))
         try:
@@ -72,28 +80,40 @@ def write_static(target: str, runtime: str | None = None) -> Written:
         except OSError as problem:
             raise SourceError(f"{shown_path(target)}: cannot be written ({problem.strerror or problem})") from None
         write_file(place, data)
-    return Written(len(content), sum(map(len, content.values())))
+    return Written(len(content), sum(map(len, content.values())), image.why_not)
 
 
 def _is_ours_or_empty(target: str) -> bool:
     return not os.listdir(target) or os.path.isfile(os.path.join(target, BACK_END))
 
 
-def _back_end(package: bytes) -> Mapping[str, object]:
+def _back_end(package: bytes, image: bytes) -> Mapping[str, object]:
     """What the page reads to know that a worker of its own answers it."""
     return {
-        "kind": "browser", "version": __version__, "worker": "worker.js", "runtime": "pyodide/", "package": PACKAGE,
-        "package_sha256": hashlib.sha256(package).hexdigest(), "start": START,
+        "kind": "browser", "version": __version__, "worker": "worker.js", "runtime": "pyodide/", "start": START,
+        "package": _described(PACKAGE, package), "image": _described(IMAGE, image) if image else None,
     }  # fmt: skip
 
 
-def _start() -> Mapping[str, object]:
+def _described(name: str, compressed: bytes) -> Mapping[str, object]:
+    """A compressed file, by its hash, and the bytes that it holds."""
+    sha256, content = hashlib.sha256(compressed).hexdigest(), gzip.decompress(compressed)
+    return {"file": name, "sha256": sha256, "bytes": len(content)}
+
+
+def _start() -> Mapping[str, Any]:
     """Worked out here once, so that nobody looks at an empty page while Python starts; of no machine's calibration."""
     from vramwise.estimation import estimate
     from vramwise.web.api import answer
 
     known = answer("keys", {})
     return {"keys": known, "result": estimate(known["first"], site=None).to_dict()}
+
+
+def _questions(first: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """What is answered before the image is made: so much has been imported, read and recorded when a page starts."""
+    tasks = [{"task": "serve"}, {"task": "train"}]
+    return [("result", {**{key: first[key] for key in ("model", "gpu")}, **task}) for task in tasks]
 
 
 def _page() -> Iterator[tuple[str, bytes]]:
@@ -109,22 +129,26 @@ def _with_policy(page: bytes) -> bytes:
     return page.replace(_HEAD.encode(), meta.encode(), 1)
 
 
-def package_zip() -> bytes:
-    """This package as a zip that is the same byte for byte wherever it is made."""
+def package_archive() -> bytes:
+    """This package as a compressed tar archive that is the same byte for byte wherever it is made."""
     out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for path in sorted(_HOME.rglob("*")):
-            name = path.relative_to(_HOME).as_posix()
-            if path.is_file() and "__pycache__" not in path.parts and not name.startswith(_LEFT_OUT):
-                info = zipfile.ZipInfo(f"vramwise/{name}", _OLDEST)
-                info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                archive.writestr(info, path.read_bytes())
-        for path in _cases():
-            info = zipfile.ZipInfo(f"vramwise/web/cases/{path.name}", _OLDEST)
-            archive.writestr(info, path.read_bytes(), zipfile.ZIP_DEFLATED)
-        for path in _yaml():
-            archive.writestr(zipfile.ZipInfo(f"yaml/{path.name}", _OLDEST), path.read_bytes(), zipfile.ZIP_DEFLATED)
-    return out.getvalue()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, path in _files_of_package():
+            info, content = tarfile.TarInfo(name), path.read_bytes()
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return gzip.compress(out.getvalue(), 9, mtime=0)
+
+
+def _files_of_package() -> Iterator[tuple[str, Path]]:
+    for path in sorted(_HOME.rglob("*")):
+        name = path.relative_to(_HOME).as_posix()
+        if path.is_file() and "__pycache__" not in path.parts and not name.startswith(_LEFT_OUT):
+            yield f"vramwise/{name}", path
+    for path in _cases():
+        yield f"vramwise/web/cases/{path.name}", path
+    for path in _yaml():
+        yield f"yaml/{path.name}", path
 
 
 def _cases() -> list[Path]:

@@ -4,9 +4,11 @@
      in    {id, name, body}                  one question of the API; body is an object
            {id, name, body, bytes, file}     the same about a file: an ArrayBuffer and its name; body.path names it then
            {token}                           the hub's token, which stays in this worker
-     out   {progress, loaded, total}         "runtime", "package", "program", "ready", in this order; bytes where counted
+     out   {progress, loaded, total}         "runtime", "package", "image", "program", "ready"; bytes where counted
            {id, text}                        the answer as JSON text, errors included
            {failed}                          the program could not start: one line                                     */
+
+import { FIRST_LINES, inflated, unpack } from "./program.js";
 
 const base = new URL(".", self.location.href);
 const waiting = [];
@@ -81,38 +83,50 @@ self.fetch = async (address, options) => {
   return response.ok && String(address.url ?? address).endsWith(".wasm") ? counted(response, "runtime") : response;
 };
 
-async function fetched(address, what) {
-  const response = await plainFetch(address);
+/* What a compressed file of the folder holds; its hash in the address keeps a browser from taking an older one of that name. */
+async function fetched({ file, sha256, bytes }, what) {
+  const response = await plainFetch(new URL(`${file}?${sha256.slice(0, 16)}`, base));
   if (!response.ok) {
-    throw new Error(`${address.pathname}: HTTP ${response.status}`);
+    throw new Error(`${file}: HTTP ${response.status}`);
   }
-  return counted(response, what).arrayBuffer();
+  const content = await inflated(new Uint8Array(await counted(response, what).arrayBuffer()));
+  if (content.length !== bytes) {
+    throw new Error(`${file}: ${content.length} bytes instead of ${bytes}`);
+  }
+  return content;
 }
 
-const START = `
-import os, shutil, sys, tempfile
-sys.path.insert(0, "/package")
-sys.dont_write_bytecode = True
-os.environ["VRAMWISE_CACHE"] = "/cache"
-os.makedirs("/uploads", exist_ok=True)
-tempfile.tempdir = "/uploads"  # unpacking has asked for the folder already, so that TMPDIR comes too late
-from vramwise.files import stay_within
-stay_within(["/uploads"])
-from vramwise.web.api import answer_text
-from vramwise.sources.browser_http import set_token
-def remove_folder(path):
-    shutil.rmtree(path, ignore_errors=True)
-`;
+/* Python with the program started in it. Its memory image saves most of the start; a line too slow for one does without. */
+async function started(backEnd) {
+  const packaged = fetched(backEnd.package, "package");
+  const image = backEnd.image && !isSlow(self.navigator.connection) ? fetched(backEnd.image, "image") : null;
+  for (const one of [packaged, image]) one?.catch(() => {}); // who awaits it below hears of it
+  const { loadPyodide } = await import(new URL(`${backEnd.runtime}pyodide.mjs`, base).href);
+  const indexURL = new URL(backEnd.runtime, base).href;
+  try {
+    if (image !== null) {
+      const python = await loadPyodide({ indexURL, _loadSnapshot: image });
+      told("program");
+      unpack(python.FS, await packaged);
+      return python;
+    }
+  } catch (problem) {
+    console.warn(`the program starts without its memory image: ${problem}`);
+  }
+  const python = await loadPyodide({ indexURL });
+  told("program");
+  unpack(python.FS, await packaged);
+  python.runPython(FIRST_LINES);
+  return python;
+}
+
+/* As far as the browser says: of an unknown line it says "4g". */
+const isSlow = (line) => line !== undefined && (line.saveData || line.effectiveType !== "4g");
 
 async function start() {
-  const backEnd = await (await fetch(new URL("back-end.json", base))).json();
+  const backEnd = await (await plainFetch(new URL("back-end.json", base))).json();
   told("runtime");
-  const packaged = fetched(new URL(backEnd.package, base), "package");
-  const { loadPyodide } = await import(new URL(`${backEnd.runtime}pyodide.mjs`, base).href);
-  runtime = await loadPyodide({ indexURL: new URL(backEnd.runtime, base).href });
-  runtime.unpackArchive(await packaged, "zip", { extractDir: "/package" });
-  told("program");
-  runtime.runPython(START);
+  runtime = await started(backEnd);
   answerText = runtime.globals.get("answer_text");
   told("ready");
   drain();
