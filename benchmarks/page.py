@@ -28,6 +28,7 @@ from vramwise.web.static import write_static
 
 SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=2048"
 TRAINING = "#model=llama-3.1-8b&task=train&gpu=rtx-4090&train.method=qlora&train.sequence_length=512"
+OTHER = TRAINING.replace("llama-3.1-8b", "qwen3-32b").replace("rtx-4090", "h100-sxm-80gb")
 SLIDERS = {SERVING: "serve-max_model_len-slider", TRAINING: "train-sequence_length-slider"}
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 POINTS = 1_000_000
@@ -129,7 +130,7 @@ def told(what: str, times: list[float], goal_ms: float | None = None) -> None:
 
 def measured(browser: Any, where: str, base: str, runs: int) -> None:
     """First answers, then sliders once warm."""
-    for what, address in (("default question", ""), ("training", TRAINING)):
+    for what, address in (("default question", ""), ("training", TRAINING), ("training of a model not yet met", OTHER)):
         times = []
         for _ in range(runs):
             page, took = opened(browser, base + address)
