@@ -56,7 +56,7 @@ def check(line: str, expected: dict[str, Any]) -> Launch:
         (
             "finetuning_type: full\nstage: dpo\npure_bf16: true\nenable_liger_kernel: true\nuse_unsloth_gc: true",
             "",
-            {"precision": "bf16", "extra_models": ["reference"], "micro_batch_size": 16, "loss": "standard",
+            {"precision": "bf16", "extra_models": ["reference"], "micro_batch_size": 16, "loss": "preference",
              "offload_activations": "cpu"},
         ),
         (

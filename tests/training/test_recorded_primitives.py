@@ -45,6 +45,10 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
             "kernels": ["liger"],
         },
     ),
+    *(
+        (LLAMA, {"framework_version": "trl 1.5", "loss": "preference", "extra_models": ["reference"], **precision})
+        for precision in ({"precision": "bf16"}, {"precision": "bf16-mixed"})
+    ),
     (LLAMA, {"framework": "torchtitan", "loss": "chunked"}),
     (LLAMA, {"framework": "torchtitan", "loss": "vocab-parallel", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "torchtitan", "loss": "standard", "tensor_parallel_size": 2}),

@@ -118,6 +118,28 @@ class Casts:
 
 
 @record(kw_only=True)
+class Preference:
+    """How a trainer of preferences works out log-probabilities (training/activations/preference.py)."""
+
+    tiles: bool = False
+    """A tile of positions at a time through the output layer, so that all logits never exist."""
+    of_all: bool = False
+    """By a softmax of all logits at once, and not row by row."""
+    copies: bool = False
+    """On contiguous copies of all positions but the last."""
+    frames_stay: bool = False
+    """One function asks policy and reference: both logits have names in it until the end."""
+    names_logits: bool = False
+    """A variable names the policy's logits, and so their graph, while the reference is asked."""
+    picks: bool = False
+    """The answers' rows are picked out for the mean of their logits."""
+    with_cross_entropy: bool = False
+    """The cross entropy of the chosen answers is worked out too."""
+    upcasts: bool = False
+    """It makes the logits fp32 itself, where the model did not."""
+
+
+@record(kw_only=True)
 class Loss:
     """The ways to the loss, where the framework has its own."""
 
@@ -142,6 +164,8 @@ class Loss:
     """`loss = fused-linear` is the framework's own, whatever kernels are asked for."""
     logits_below: Callable[[TrainSettings, Model], int] = no_tokens
     """A micro-batch of fewer tokens than this has its logits made, although the loss is fused-linear."""
+    preference: Callable[[TrainSettings], Preference] | None = None
+    """What `loss = preference` is at the version; None: it has no trainer of preferences, or one not described."""
 
 
 @record(kw_only=True)

@@ -22,12 +22,14 @@ from vramwise.frameworks.framework import (
     GradientRules,
     Loss,
     Peft,
+    Preference,
     Quantizing,
     Sharding,
     always,
 )
 from vramwise.frameworks.transformers import has_outer_units, waits_for_the_last
 from vramwise.frameworks.unsloth import DEFAULTS as UNSLOTHS
+from vramwise.scenario import TrainSettings
 
 DEFAULTS = (
     MASTERS_UNDER_ZERO,
@@ -51,6 +53,13 @@ DEFAULTS = (
 
 _RUNS = ("train", "sft", "dpo", "rm", "chat", "api", "webchat", "export")  # launcher.py; v1: sft, dpo, rm
 
+
+def _dpo(train: TrainSettings) -> Preference:
+    """0.7.1 and 0.9.1 train/dpo/trainer.py `concatenated_forward`: `.logits.to(torch.float32)`, a softmax of them all,
+    and both halves of the policy's are named until `get_batch_loss_metrics` returns."""
+    return Preference(of_all=True, names_logits=True, upcasts=True)
+
+
 RECORD = Framework(
     name="llamafactory",
     title="LLaMA-Factory",
@@ -73,7 +82,7 @@ RECORD = Framework(
     # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 0.8.3 model/patcher.py `init_kwargs["torch_dtype"] =
     # model_args.compute_dtype`, 0.9.4 model/loader.py the checkpoint's.
     casts=Casts(autocast="16-bit", loads_narrow=True),
-    loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    loss=Loss(chunks="tiles", fused_linear_is_ligers=True, preference=_dpo),
     quantizing=Quantizing(copies="fp32 under autocast"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py
     sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),

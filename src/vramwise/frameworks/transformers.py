@@ -17,7 +17,17 @@ from vramwise.frameworks.defaults import (
     ZEROED_BEFORE_TORCH_2,
     Default,
 )
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding, always
+from vramwise.frameworks.framework import (
+    Casts,
+    Command,
+    Framework,
+    GradientRules,
+    Loss,
+    Preference,
+    Quantizing,
+    Sharding,
+    always,
+)
 from vramwise.frameworks.versions import followed, library_version, names
 from vramwise.scenario import TrainSettings
 
@@ -55,6 +65,22 @@ def caches_in_evaluation(train: TrainSettings) -> bool:
     5.0 trainer.py sets `model.config.use_cache = args.use_cache`, False. trl's SFTTrainer hands `use_cache=False` over.
     """
     return library_version(train) < NO_CACHE_SINCE and not names(train, "trl")
+
+
+_DPO_BY_VERSION = (  # trl's releases, trainer/dpo_trainer.py
+    ((1, 15), Preference(tiles=True)),  # trainer/kernels/chunked_logprob.py
+    ((1, 6), Preference(frames_stay=True, picks=True)),
+    ((0, 29), Preference(frames_stay=True, picks=True, copies=True)),  # `.contiguous()` of `[..., :-1, :]`
+    ((0, 15), Preference(picks=True)),  # selective_log_softmax
+    ((0, 12), Preference(of_all=True, picks=True)),
+    ((0, 9), Preference(of_all=True, names_logits=True, with_cross_entropy=True)),  # policy_nll_loss
+    ((0,), Preference(of_all=True, names_logits=True)),  # get_batch_logps
+)
+
+
+def _dpo(train: TrainSettings) -> Preference:
+    version = followed(train, "trl") or _DPO_BY_VERSION[0][0]
+    return next((way for since, way in _DPO_BY_VERSION if version >= since), _DPO_BY_VERSION[-1][1])
 
 
 def _as_run(train: TrainSettings) -> str:
@@ -117,7 +143,7 @@ RECORD = Framework(
     exact=True,
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     casts=Casts(autocast="quantized"),
-    loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    loss=Loss(chunks="tiles", fused_linear_is_ligers=True, preference=_dpo),
     # transformers 5.23 distributed/fsdp.py is_fsdp_enabled; accelerate's cpu_ram_efficient_loading avoids it.
     quantizing=Quantizing(loads_whole=always),
     sharding=Sharding(takes_zero=True, outer_units=has_outer_units, last_unit_stays=has_outer_units),

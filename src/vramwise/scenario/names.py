@@ -157,7 +157,7 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
     "flash-attention": "flash",
 }
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
-LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel")
+LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel", "preference")
 COMPILED: Final = ("layers", "model", "loss")
 KERNELS: Final = (
     "liger",

@@ -148,6 +148,8 @@ def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object
         notes.append("ppo: the cache of generation and the value head are not counted")
     if stage in ("rm", "ppo", "dpo", "kto") and train.get("loss") == "fused-linear":
         found["loss"] = "standard"  # model_utils/liger_kernel.py require_logits
+    if stage == "dpo" and "extra_models" in found:
+        found["loss"] = "preference"
     return found, notes
 
 

@@ -36,6 +36,9 @@ def stage_settings(stage: str, options: Options) -> tuple[dict[str, object], lis
     if stage == "reward":
         del found["loss"]
         return {**found, "head": "sequence-classification"}, notes[1:]
+    if stage == "dpo":
+        found["loss"] = "preference"
+        notes[0] = "trl 1.15's tiled loss is taken; before, whole logits are made: --framework-version 'trl 1.5'"
     if stage in ("dpo", "kto") and not options.is_on("precompute_ref_log_probs"):
         found["extra_models"] = ["reference"]
     return found, notes

@@ -234,6 +234,9 @@ _ROWS = (
     Primitive("compiled_chunks_cross_entropy", "chunk in place", ("logits", "logsumexp")),
     Primitive("parallel_log_softmax", "same", ("result",)),
     Primitive("parallel_nll_loss", "three factors", ("self", "target")),
+    Primitive("log_probabilities_by_row", "beside a copy", ("logits", "logsumexp")),
+    Primitive("log_softmax_by_row", "new", ("result",)),
+    Primitive("reference_logits", "none"),
     Primitive("outputs_to_fp32", "in place"),
     # -- kernels that stand for several operations
     Primitive("fused_rms_norm", "new", ("input", "rstd")),

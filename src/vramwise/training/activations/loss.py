@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 
 from vramwise.errors import ScenarioError
-from vramwise.frameworks import framework_of
+from vramwise.frameworks import framework_named, framework_of
 from vramwise.frameworks.versions import library_version, liger_version
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tape import Tape
@@ -31,6 +31,7 @@ from vramwise.models.execution import loss_of
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun, Forward
 from vramwise.models.type_facts import has_fact
+from vramwise.scenario.names import FRAMEWORKS
 from vramwise.training.activations.ways_to_loss import (
     COMPILED_CHUNKS,
     KERNEL,
@@ -105,6 +106,8 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         forward = _without_fp32_outputs(forward)
         loss = forward.runs[-1]
         logits = loss.incoming[0]
+    if variant == "preference":
+        return _of_preferences(forward, train, model)
     own_runs = train.loss_upcast is None and "loss" not in train.compiled
     if own_runs and loss_of(execution(train, model).kernels) is not None:  # the framework's own
         return forward
@@ -152,6 +155,26 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
     return forward
 
 
+def _of_preferences(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
+    """A trainer of preferences asks the model for logits, which accelerate hands out in fp32 where it autocasts."""
+    from vramwise.training.activations.preference import preference
+
+    way_at = framework_of(train).loss.preference
+    if way_at is None:
+        having = ", ".join(name for name in FRAMEWORKS if framework_named(name).loss.preference is not None)
+        raise ScenarioError("train.loss", f'"preference" is described for {having}; expected standard, or another loss')
+    way = way_at(train)
+    if way.tiles:
+        return _without_logits(forward, tiled)
+    autocast = execution(train, model).autocast
+    as_returned = library_version(train) < LOSS_FUNCTION_SINCE and upcasts(train, model)
+    upcast = way.upcasts or autocast is not None or as_returned
+    logits = forward.runs[-1].incoming[0]
+    asked = any(name.strip().lower().startswith("ref") for name in train.extra_models)
+    worked_out = partial(preference, logits=logits, way=way, upcast=upcast, has_reference=asked)
+    return _replaced(forward, worked_out, autocast=autocast)
+
+
 def _is_causal(loss: BlockRun) -> bool:
     return any(node.op == "constant_pad_nd" for node in loss.nodes)
 
@@ -159,6 +182,8 @@ def _is_causal(loss: BlockRun) -> bool:
 def makes_logits(train: ResolvedTrain) -> bool:
     """Whether all logits exist at once."""
     own = framework_of(train).loss
+    if train.loss == "preference" and own.preference is not None:
+        return not own.preference(train).tiles
     tiles = train.loss == "chunked" and (own.chunks == "tiles" or own.chunks_with_head(train))
     return train.loss != "fused-linear" and not tiles
 
@@ -190,6 +215,9 @@ def logits_held(train: ResolvedTrain, loss: BlockRun, model: Model) -> tuple[Dim
     logits = loss.incoming[0]
     if not makes_logits(train):
         return 0, 0
+    if train.loss == "preference":  # names of a function that is over, and in it its own copies
+        widened = any(node.op == "_to_copy" and node.inputs[0] is logits for node in loss.nodes)
+        return (0 if widened else logits.nbytes), 0
     if replacing_logits(loss, train, model) is not None:
         return 0, logits.numel * ITEM_BYTES["fp32"]
     return logits.nbytes, logits.nbytes

@@ -258,7 +258,7 @@ def keeps_outputs(train: TrainSettings) -> bool:
     """
     if train.keeps_outputs is not None:
         return train.keeps_outputs
-    return framework_of(train).names_logits and not train.extra_models
+    return framework_of(train).names_logits and not train.extra_models and not asks_for_logits(train)
 
 
 def names_logits_of_last_pass(train: ResolvedTrain) -> bool:
@@ -269,7 +269,12 @@ def names_logits_of_last_pass(train: ResolvedTrain) -> bool:
 
 def loss_in_forward(train: TrainSettings) -> bool:
     """Whether the model's own forward works out the loss (transformers' classes, of labels in the batch)."""
-    return framework_of(train).classes != "own"
+    return framework_of(train).classes != "own" and not asks_for_logits(train)
+
+
+def asks_for_logits(train: TrainSettings) -> bool:
+    """Whether the trainer works the loss out of the logits that the model has returned, behind its forward pass."""
+    return train.loss == "preference"
 
 
 def pads(train: TrainSettings) -> bool:

@@ -17,7 +17,7 @@ from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.components import Component
 from vramwise.training.recipe.lengths import read_by
-from vramwise.training.recipe.settings import autocasts, loss_in_forward, names_logits_of_last_pass
+from vramwise.training.recipe.settings import asks_for_logits, autocasts, loss_in_forward, names_logits_of_last_pass
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 
 
@@ -83,16 +83,19 @@ class EvaluationPass:
 
 def evaluation_pass(
     shape: StepShape, runs: Sequence[RunBytes], axes: Axes,
-    *, logits: bool, caches: bool, gathered: int, gathered_at_loss: int,
+    *, logits: bool, caches: bool, gathered: int, gathered_at_loss: int, returned: bool = False,
 ) -> EvaluationPass:  # fmt: skip
     """Autocast's casts of trained weights pile up, and keys and values if it `caches`; all else goes after its use.
 
     `logits`: whether all of them exist at once; the loss then stands beside them and the last hidden states.
-    `gathered`, `gathered_at_loss`: bytes of weights that are whole in a block, and while the loss runs.
+    `gathered`, `gathered_at_loss`: bytes of weights that are whole in a block, and while the loss runs. `returned`: the
+    model has returned when the loss runs, and with it those casts are gone.
     """
     masks, made = evaluate(shape.unsaved_masks, axes), evaluate(shape.logits_in_loss, axes)
     last_hidden = sum(run.last_hidden for run in runs)
     alive, name, embedded, whole, cached, filled = 0, "", 0, gathered, 0, 0
+    all_casts = sum(run.casts for run in runs)
+    casts = all_casts
     times = Counter[int]()
     for run in runs:
         times[id(run)] += 1
@@ -105,14 +108,15 @@ def evaluation_pass(
             size += run.incoming + run.tables + masks + embedded
             embedded = embedded or run.incoming
         elif run.name == "loss":
-            size += made + last_hidden if logits else run.incoming
+            size += made + (0 if returned else last_hidden) if logits else run.incoming
         else:
             size += run.incoming
         here = min(gathered, gathered_at_loss) if run.name == "loss" else gathered
-        if size + here + filled > alive + cached + (whole if name else 0):  # this layer's stay behind its attention
-            alive, name, whole, cached = size, run.unsaved_peak.operation, here, filled
+        cast = 0 if returned and run.name == "loss" else all_casts
+        if size + here + filled + cast > alive + cached + (whole + casts if name else 0):  # a layer's stay behind it
+            alive, name, whole, cached, casts = size, run.unsaved_peak.operation, here, filled, cast
     inputs = ITEM_BYTES["int64"] * axes["batch"] * (read_by(axes) + axes["sequence"])
-    return EvaluationPass(inputs, sum(run.casts for run in runs), whole, cached, alive, name)
+    return EvaluationPass(inputs, casts, whole, cached, alive, name)
 
 
 def forward_moments(state: StepState) -> list[Moment]:
@@ -138,11 +142,12 @@ def _forward(state: StepState) -> Moment:
 def _loss(state: StepState, loss: RunBytes) -> Moment:
     """Logits and their copies, while forward's frames still hold the outputs."""
     blocks, peak = state.blocks, loss.forward_peak
+    returned = asks_for_logits(state.train)  # accelerate's autocast is around the model's forward alone
     parts = state.until_backward(gathered=state.exchanged.at_loss) | {
         Component.ACTIVATIONS: blocks.saved.activations,
-        Component.WEIGHT_CASTS: blocks.saved.weight_casts + blocks.forward_casts,
+        Component.WEIGHT_CASTS: blocks.saved.weight_casts + (0 if returned else blocks.forward_casts),
         Component.LOGITS_AND_LOSS: peak.total + blocks.bytes_of(state.shape.logits_in_loss) + _named_at_loss(state),
-        Component.OUTPUTS_HELD: blocks.outputs_held,
+        Component.OUTPUTS_HELD: blocks.caches_in_outputs if returned else blocks.outputs_held,
     }
     return Moment("loss", parts, peak.operation)
 

@@ -41,6 +41,7 @@ from vramwise.training.model_states.states import ModelStates, rounded, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import read_by, step_axes
+from vramwise.training.recipe.settings import asks_for_logits
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.backward_moments import Backward
 from vramwise.training.step.forward_moments import evaluation_pass, forward_moments
@@ -84,6 +85,7 @@ def evaluation(state: StepState) -> Moment:
     found = evaluation_pass(
         shape, runs, sizes, logits=makes_logits(train), caches=caches_in_evaluation(state.model, train),
         gathered=state.exchanged.gathered, gathered_at_loss=state.exchanged.at_loss,
+        returned=asks_for_logits(train),
     )  # fmt: skip
     gradients = 0 if train.set_to_none else state.gradients.all
     parts = state.holding(gradients, state.gradients.whole(waiting=False), found.gathered) | {
