@@ -2,8 +2,9 @@
 
 Figures are taken over unchanged; wording of sources and notes is made short and our own. gpu_extra.csv
 beside this file adds counts of streaming multiprocessors (vendors' whitepapers), other names, the sizes in which
-shared memory is sold, and which totals were read with an older driver, whose total leaves its own reserve out
-already. gpus_more.csv holds the cards that the collected table lacks, row by row as they go into gpus.csv.
+shared memory is sold, totals that the table lacks, and which totals were read with an older driver, whose total
+leaves its own reserve out already. gpus_more.csv holds the cards that the collected table lacks, row by row as they go
+into gpus.csv.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def _row(row: dict[str, str], more: dict[str, str]) -> dict[str, str]:
         "unified": "yes" if row["pcie"] == "unified" else "",
         "memory_options_gb": more.get("memory_options_gb", ""),
         "aliases": more.get("aliases", ""),
-        "memory_source": memory_source(row),
+        "memory_total_mib": more.get("memory_total_mib") or row["memory_total_mib"],
+        "memory_source": more.get("memory_source") or memory_source(row),
         "source": worded(row["source"]),
         "notes": worded(row["notes"]),
         "confidence": row["confidence"],
