@@ -60,6 +60,7 @@ class Scenario(Settings):
     )
     gpu_total_bytes: int | None = size("exact memory of one GPU, where known")
     gpu_free_bytes: int | None = size("what of it is free at the start, where others hold some")
+    host_memory_bytes: int | None = size("memory of a node's host, where known, for what is offloaded")
     reserve_bytes: int | str | None = key(
         SizeOrShare(help="what must stay free: a size, or a share such as 10%", optional=True), None
     )

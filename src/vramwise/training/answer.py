@@ -119,8 +119,10 @@ def estimate_training(
         wanted = 0 if stuck is None else stuck.wanted
         usable = int(capacity.usable_bytes)
         alone = counters.weights_alone(job.train, model.num_parameters, scenario.num_gpus, usable)
-        verdict = counters.judged(quantities["total_needed"], capacity, peak.name, job.train, gpu, alone, wanted)
-        quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0)
+        full_host = counters.full_host(quantities.get("host_memory"), scenario.host_memory_bytes)
+        needed = quantities["total_needed"]
+        verdict = counters.judged(needed, capacity, peak.name, job.train, gpu, alone, wanted, full_host)
+        quantities["oom"] = Quantity.exact(verdict.headroom_bytes < 0 or full_host is not None)
     fits = verdict is not None and verdict.headroom_bytes >= 0
     answered = KeptMemory(job, rank, moments, outside, generating, room, fits, warm_up)
     late = _speed(job)

@@ -203,6 +203,14 @@ def left_out_by_the_card(train: ResolvedTrain, gpu: Gpu | None) -> list[str]:
     return found
 
 
+def full_host(needed: Quantity | None, memory_bytes: int | None) -> str | None:
+    """Why a host cannot hold what is offloaded to it, or None; programs and copies while loading need more still."""
+    if needed is None or memory_bytes is None or needed.expected <= memory_bytes:
+        return None
+    need, there = format_bytes(int(needed.expected)), format_bytes(memory_bytes)
+    return f"offloading takes at least {need} of host memory on a node, which has {there}"
+
+
 def weights_alone(train: ResolvedTrain, parameters: int, num_gpus: int, usable: int) -> list[str]:
     """Of full training: what 16-bit weights, shared evenly by all cards, take of the room of one, where it is much."""
     whole = HALF_PRECISION_BYTES * parameters
@@ -219,11 +227,12 @@ def weights_alone(train: ResolvedTrain, parameters: int, num_gpus: int, usable: 
 
 def judged(
     needed: Quantity, capacity: Capacity, peak_phase: str, train: ResolvedTrain, gpu: Gpu | None,
-    alone: Sequence[str] = (), wanted: int = 0,
+    alone: Sequence[str] = (), wanted: int = 0, host: str | None = None,
 ) -> Verdict:  # fmt: skip
     """The verdict with its reasons: memory first, then what has no kernel on the card, then what weights take `alone`.
 
-    `wanted`: bytes of a segment for which torch's allocator has no room although all tensors together have.
+    `wanted`: bytes of a segment for which torch's allocator has no room although all tensors together have. `host`: why
+    the host has no room for what is offloaded to it.
     """
     from vramwise.verdict import verdict_of
 
@@ -238,13 +247,15 @@ def judged(
             "pieces)"
         )
     obstacle = cannot_run(train, gpu)
+    if host is not None:
+        reasons.insert(0, host)
     if obstacle is not None:
         reasons.append(obstacle)
     elif headroom < 0:
         reasons += left_out_by_the_card(train, gpu)
     if headroom < 0:
         reasons += alone
-    return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None)
+    return verdict_of(needed, capacity.usable_bytes, reasons, runs=obstacle is None and host is None)
 
 
 @record
