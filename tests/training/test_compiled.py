@@ -26,9 +26,11 @@ GIB = 2**30
 
 @pytest.mark.oracle
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("checkpointing", ["none", "selective"])
-def test_a_compiled_layer_keeps_what_the_partitioner_keeps(checkpointing: str) -> None:
+@pytest.mark.parametrize(("checkpointing", "autocast"), [("none", False), ("selective", False), ("none", True)])
+def test_a_compiled_layer_keeps_what_the_partitioner_keeps(checkpointing: str, autocast: bool) -> None:
     """All outputs of the partitioned forward graph but the layer's own, its inputs and weights.
+
+    Autocast casts a norm's result for each of the products that read it; the graph has that cast once.
 
     Selective: of every second product and attention those that backward reads, so not the layer's last product.
     """
@@ -51,18 +53,20 @@ def test_a_compiled_layer_keeps_what_the_partitioner_keeps(checkpointing: str) -
         fw_compiler=forward_compiler, bw_compiler=nop, partition_fn=min_cut_rematerialization_partition
     )
     config = LlamaConfig(**{k: v for k, v in CONFIG.items() if k != "model_type"}, attn_implementation="sdpa")
-    layer = LlamaDecoderLayer(config, 0).to(torch.bfloat16)
+    dtype = torch.float32 if autocast else torch.bfloat16
+    layer = LlamaDecoderLayer(config, 0).to(dtype)
     if checkpointing == "selective":
         layer = selectively_checkpointed(layer)
-    x = torch.randn(1, TOKENS, 96, dtype=torch.bfloat16, requires_grad=True)
+    x = torch.randn(1, TOKENS, 96, dtype=dtype, requires_grad=True)
     tables = LlamaRotaryEmbedding(config)(x, torch.arange(TOKENS)[None])
     torch._dynamo.reset()
-    torch.compile(layer, backend=backend)(x, position_embeddings=tables)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        torch.compile(layer, backend=backend)(x, position_embeddings=tables)
     sizes = {name: t.numel() * t.element_size() for name, t in kept.items()}
     # Attention's output is there twice: as it is, and seen as rows for the product behind it.
     once = sum(size for name, size in sizes.items() if not name.startswith("detach"))
     assert len(sizes) >= (12 if checkpointing == "none" else 5)
-    assert ours(checkpointing) == once
+    assert ours(checkpointing, autocast) == once
 
 
 def selectively_checkpointed(layer: Any) -> Any:
@@ -85,9 +89,11 @@ def selectively_checkpointed(layer: Any) -> Any:
     return checkpoint_wrapper(layer, context_fn=contexts, preserve_rng_state=False)
 
 
-def ours(checkpointing: str) -> int:
+def ours(checkpointing: str, autocast: bool) -> int:
     """Bytes that the third layer keeps, without its input; no rotary tables, which the first one kept."""
-    execution = Execution(param_dtype="bf16", device="cpu")
+    execution = Execution(
+        param_dtype="fp32" if autocast else "bf16", autocast="bf16" if autocast else None, device="cpu"
+    )
     forward = with_compiled_layers(record_forward(describe(CONFIG), execution, batch=1, sequence=TOKENS))
     last = forward.runs[3]  # after the embedding
     train = ResolvedTrain(

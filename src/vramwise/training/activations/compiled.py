@@ -5,12 +5,14 @@ or attention reads was written to memory and is kept as it is: the partitioner d
 would have to write out (torch 2.13 functorch/_config.py `ban_recompute_materialized_backward`, _functorch/
 partitioners.py min_cut_rematerialization_partition).
 
-Reductions are kept too: one statistic a row of a norm. Not counted: buffers that two kernels of a graph share.
+Reductions are kept too: one statistic a row of a norm. What autocast casts for each product that reads it is cast once
+(_functorch/compile_utils.py fx_graph_cse). Not counted: buffers that two kernels of a graph share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun, Forward
@@ -24,11 +26,12 @@ def with_compiled_layers(forward: Forward) -> Forward:
 
 def _compiled(run: BlockRun) -> tuple[Node, ...]:
     """Fusible operations wait until something that is not fusible, or what comes after the layer, reads them."""
-    read_outside = {id(t) for node in run.nodes if not node.primitive.is_fusible for t in node.inputs}
+    nodes = _cast_once(run)
+    read_outside = {id(t) for node in nodes if not node.primitive.is_fusible for t in node.inputs}
     read_outside |= {id(t) for t in run.outgoing}
     waiting: list[Node] = []
     result: list[Node] = []
-    for node in run.nodes:
+    for node in nodes:
         if node.primitive.is_fusible:
             waiting.append(node)
             continue
@@ -37,6 +40,34 @@ def _compiled(run: BlockRun) -> tuple[Node, ...]:
         waiting = [other for other in waiting if other not in needed]
         result.append(node)
     return (*result, *_one_kernel(waiting, read_outside, []))
+
+
+def _cast_once(run: BlockRun) -> tuple[Node, ...]:
+    """The operations without casts of what another one cast before, whose result they read instead."""
+    first: dict[tuple[int, str], Tensor] = {}
+    same: dict[int, Tensor] = {}
+    storages: dict[Storage, Storage] = {}
+    kept: list[Node] = []
+    handed_on = {id(t) for t in run.outgoing}
+    for node in run.nodes:
+        if node.op == "_to_copy" and id(node.outputs[0]) not in handed_on:
+            (source,), (made,) = node.inputs, node.outputs
+            earlier = first.setdefault((id(same.get(id(source), source)), made.dtype), made)
+            if earlier is not made:
+                same[id(made)], storages[made.storage] = earlier, earlier.storage
+                continue
+        kept.append(_reading(node, same, storages) if same else node)
+    return tuple(kept)
+
+
+def _reading(node: Node, same: dict[int, Tensor], storages: dict[Storage, Storage]) -> Node:
+    """The operation on what stands for what it read; its views of that are views of what stands for it."""
+    for output in node.outputs:
+        if output.storage in storages:
+            same[id(output)] = replace(output, storage=storages[output.storage])
+    inputs, outputs = (tuple(same.get(id(t), t) for t in tensors) for tensors in (node.inputs, node.outputs))
+    saved = tuple((storages.get(storage, storage), role) for storage, role in node.saved)
+    return replace(node, inputs=inputs, outputs=outputs, saved=saved)
 
 
 def _behind(waiting: list[Node], tensors: Iterable[Tensor]) -> list[Node]:
