@@ -29,6 +29,7 @@ from vramwise.dryrun.own_module import OwnModule
 from vramwise.dryrun.ranks import fake_groups
 from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.saved import saved_in_memory
+from vramwise.dryrun.scores import MissingScores
 from vramwise.dryrun.session import Session, watching
 from vramwise.dryrun.sheltered import sheltered
 from vramwise.dryrun.spawned import OwnRanks
@@ -75,7 +76,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         assumed=assumed,
     )  # fmt: skip
     steps, failure, missed = Steps(session), None, NotHere()
-    own_ranks = OwnRanks(session.watcher)
+    own_ranks, scores = OwnRanks(session.watcher), MissingScores()
     compiling = Compiling(session.watcher, steps.before_forward)
     session.watcher.most_bytes = _TIMES_A_CARD * card["total_bytes"]
     full = None if asked["room_bytes"] is None else FullCard(session.watcher, max(0, asked["room_bytes"]))
@@ -88,6 +89,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
             stack.enter_context(replaced([*_replacements(steps, missed), *compiling.replacements()]))
             launched = replaced(fake_groups(ranks, session.watcher)) if ranks is not None else own_ranks.waited_for()
             stack.enter_context(launched)
+            stack.enter_context(scores.stood_in_for())
             _hook(stack, steps)
             _take_time(asked["timeout_s"])
             if own:
@@ -104,7 +106,9 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
         failure = "the script ended before a model ran on the card"
     beside = {
         "ranks": asdict(ranks) if ranks is not None else None, "unused": assumed.unused(),
-        "remarks": [] if own else [*steps.remarks(), *compiling.remarks(), *(full.remarks() if full else ())],
+        "remarks": [] if own else [
+            *steps.remarks(), *compiling.remarks(), *scores.remarks(), *(full.remarks() if full else ()),
+        ],
     }  # fmt: skip
     return _answer(asked, session, steps, failure) | beside
 
