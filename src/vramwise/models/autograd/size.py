@@ -338,3 +338,14 @@ def evaluate(dim: Dim, axes: Axes) -> Any:
             value = value * axes[name]
         total = total + value
     return total
+
+
+class Sized(int):
+    """Bytes that know the polynomial that they come from."""
+
+    size: Size
+
+    def __new__(cls, size: Size, axes: Mapping[str, int]) -> Sized:
+        made = super().__new__(cls, evaluate(size, axes))
+        made.size = size
+        return made

@@ -11,7 +11,7 @@ from functools import lru_cache
 from vramwise.frameworks import framework_of
 from vramwise.memo import Memo
 from vramwise.models.allocator import NoRoomError
-from vramwise.models.autograd.size import Axes, Dim, Size
+from vramwise.models.autograd.size import Axes, Dim, Size, Sized
 from vramwise.models.model import Model
 from vramwise.training.activations.block_ends import streams_of
 from vramwise.training.activations.sizes import StepShape, step_shape
@@ -23,7 +23,7 @@ from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, blocks_run
 from vramwise.training.reserved_memory.step_replay import STEPS, Replayed, StepReplay, Table, has_main_buffers
-from vramwise.training.reserved_memory.traces import FREED, Held, Part, Recorder, Sized, has_one_order
+from vramwise.training.reserved_memory.traces import FREED, Held, Part, Recorder, has_one_order
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import NO_LAG, Lag
 
@@ -36,8 +36,10 @@ class _Recording(StepReplay):
         placement: Placement, warm_up: int,
     ) -> None:  # fmt: skip
         self.recorder = Recorder()
-        sizes = batch, sequence, accumulating, workspace_bytes
-        super().__init__(model, train, *sizes, None, (), placement, warm_up=warm_up, memory=self.recorder)
+        super().__init__(
+            model, train, batch, sequence, accumulating, workspace_bytes, None, (), placement, warm_up=warm_up,
+            memory=self.recorder,
+        )  # fmt: skip
         self.parts: list[Part] = []
         self.is_cut_short = False
         """Whether a part was begun and not ended (Ctrl-C): what comes next hangs on the whole of it."""

@@ -10,22 +10,23 @@ Blocks of the allocator that several holders share, as Python's and autograd's r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import field
 
 from vramwise.models.allocator import Block, CachingAllocator
-from vramwise.models.autograd.size import Axes, Dim, Size, evaluate
+from vramwise.models.autograd.size import Axes, Dim, Size, Sized, evaluate
 from vramwise.records import record
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.resolved import ResolvedTrain
 
 
-@record(eq=False, frozen=False)
 class Held:
     """An allocated block and how many refer to it."""
 
-    block: Block
-    holders: int = 1
+    __slots__ = ("block", "holders")
+
+    def __init__(self, block: Block, holders: int = 1) -> None:
+        self.block, self.holders = block, holders
 
 
 class Memory(CachingAllocator):
@@ -76,17 +77,6 @@ class Part:
 
     orders: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
-
-
-class Sized(int):
-    """Bytes that know the polynomial that they come from."""
-
-    size: Size
-
-    def __new__(cls, size: Size, axes: Mapping[str, int]) -> Sized:
-        made = super().__new__(cls, evaluate(size, axes))
-        made.size = size
-        return made
 
 
 class Recorder(Memory):
