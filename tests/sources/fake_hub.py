@@ -162,6 +162,8 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
                 return self.refuse(hub.status, hub.headers)
             parts = urlsplit(self.path)
             path, query = unquote(parts.path).strip("/"), parse_qs(parts.query)
+            if path == "api/models":
+                return self.found(query["search"][0], int(query["limit"][0]))
             if match := re.fullmatch(r"api/models/([^/]+/[^/]+|[^/]+?)(?:/revision/(.+))?", path):
                 return self.listed(match[1], match[2] or "main")
             if match := re.fullmatch(r"(?:cdn/)?([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
@@ -208,6 +210,10 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if repo is not None:
                 files = [{"rfilename": path, "size": content.size} for path, content in repo.files.items()]
                 self.send_json({"id": name, "modelId": name, "sha": repo.commit, "siblings": files})
+
+        def found(self, text: str, most: int) -> None:
+            names = [name for name in hub.repos if text.lower() in name.lower()]
+            self.send_json([{"id": name, "modelId": name, "downloads": 1} for name in names[:most]])
 
         def listed_by_modelscope(self, name: str, revision: str) -> None:
             repo = hub.repos.get(name)

@@ -11,7 +11,8 @@ from fake_hub import FakeHub, Sparse, safetensors, sharded
 
 from vramwise import estimate
 from vramwise.errors import SourceError
-from vramwise.sources import resolve
+from vramwise.sources import places, resolve
+from vramwise.sources.places import WouldAsk, found_on_hub
 
 TINY: dict[str, Any] = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -29,6 +30,33 @@ def refused(name: str = NAME, **how: Any) -> str:
     assert "\n" not in line
     assert caught.value.exit_code == 4
     return line
+
+
+# What is found
+
+
+def test_names_that_hold_a_word_are_found(network: FakeHub) -> None:
+    for name in ("someone/tiny", "else/Tiny-2", "else/large"):
+        network.add(name, {})
+    assert found_on_hub("tiny", 9) == ["someone/tiny", "else/Tiny-2"]
+    assert found_on_hub("tiny", 1) == ["someone/tiny"]
+    assert network.paths() == [f"/api/models?search=tiny&sort=downloads&limit={most}" for most in (9, 1)]
+
+
+def test_why_nothing_is_found_is_said(network: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    network.status = 500
+    with pytest.raises(SourceError, match=r'models by the name "a&b": .* is out of order'):
+        found_on_hub("a&b", 9)
+    network.status = None
+    network.add("<script>", {})
+    assert found_on_hub("script", 9) == []
+    monkeypatch.setattr(places, "_asks", False)
+    with pytest.raises(WouldAsk):
+        found_on_hub("tiny", 9)
+    monkeypatch.undo()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(SourceError, match="offline, as HF_HUB_OFFLINE says"):
+        found_on_hub("tiny", 9)
 
 
 # What is read

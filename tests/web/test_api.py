@@ -74,6 +74,7 @@ def test_words_say_a_scenario_in_every_form(tmp_path, capsys):
         ("words", '{"scenario": 3}', "UsageError", "scenario: expected a table, got 3"),
         ("models", '{"limit": 1e9}', "UsageError", "limit: expected a whole number"),
         ("models", '{"qery": ""}', "UsageError", "did you mean query?"),
+        ("hub", '{"query": " "}', "UsageError", "query: expected a part of a model's name"),
         ("gpus", '{"query": "4900 \\u001b[31m"}', "UnknownNameError", "did you mean"),
     ],
 )

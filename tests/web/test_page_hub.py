@@ -105,6 +105,30 @@ def tab(chromium: Any, hub: Any, tmp_path_factory: pytest.TempPathFactory) -> It
     server.server_close()
 
 
+def test_the_hub_is_searched_when_somebody_asks_for_it(tab: Any, hub: Any, static_address: str):
+    tab.goto(static_address)
+    tab.wait_for_selector(".ready .headline")
+    tab.fill("#model", "tiny-gg")
+    tab.wait_for_selector("#model-list li")
+    assert [one.path for one in hub.asked if "search" in one.path] == []
+    tab.click("text=Search huggingface.co for “tiny-gg”")
+    tab.wait_for_selector("#model-list li:has-text('org/tiny-GGUF')")
+    assert [one.path for one in hub.asked if "search" in one.path] == [
+        "/api/models?search=tiny-gg&sort=downloads&limit=40"
+    ]
+    tab.fill("#model", "nobody's")
+    tab.wait_for_selector("#model-list li:has-text('Search huggingface.co')")
+    tab.keyboard.press("ArrowUp")
+    for _ in range(tab.locator("#model-list li").count()):
+        tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#model-list li[aria-disabled]:has-text('has no model')")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")  # what is only read cannot be taken
+    tab.keyboard.press("Escape")
+    assert tab.input_value("#model") == "llama-3.1-8b"
+
+
 def test_of_a_model_of_the_hub_the_head_of_its_file_is_read(tab: Any, hub: Any, static_address: str):
     tab.goto(f"{static_address}#model=org/tiny-GGUF:F32&task=serve&serve.engine=llama.cpp")
     parameters = 2 * 41_088 + 32_832

@@ -1,7 +1,8 @@
 """The Hugging Face Hub, through huggingface_hub: its session (proxies, certificates), token and endpoint.
 
 Addresses and headers are those of huggingface_hub 2.4.0 (hf_api.py model_info, file_download.py, utils/_http.py): a
-list of files at /api/models/NAME/revision/REVISION, files at /NAME/resolve/REVISION/PATH, errors told by X-Error-Code.
+list of files at /api/models/NAME/revision/REVISION, files at /NAME/resolve/REVISION/PATH, errors told by X-Error-Code;
+names that hold a word at /api/models (list_models).
 Mirrors that have no list of files are asked for the usual names. Bodies are read by our own reader: the client's reads
 a whole file into memory where a server ignores Range.
 """
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from vramwise.errors import SourceError, clipped
 from vramwise.records import record
@@ -31,6 +32,8 @@ BROWSER_WAITS_S = 30.0
 LARGEST_LIST = 32 * MIB
 NO_CLIENT = "reading the Hugging Face Hub needs huggingface_hub: pip install 'vramwise[hub]'"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+OFFLINE = "offline, as HF_HUB_OFFLINE says"
+_NAME = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _ACCESS = "give a token that may read it (hf auth login, or HF_TOKEN)"
 _USUAL = (
@@ -55,7 +58,7 @@ def is_offline() -> bool:
 def why_not_reached() -> str | None:
     """Why the Hub cannot be asked now, after one attempt of seconds; None where it answers."""
     if is_offline():
-        return "offline, as HF_HUB_OFFLINE says"
+        return OFFLINE
     try:
         client = _client()
         client.web.reach(client.endpoint)
@@ -97,6 +100,24 @@ def open_hub(name: str, revision: str | None) -> RemoteRepository:
     kept.keep_commit(wanted, commit)
     kept.keep_files(commit, sizes)
     return _repository(client, name, commit, sizes)
+
+
+def names_on_hub(query: str, most: int) -> list[str]:
+    """Models whose names hold a query, the most downloaded first. Raises SourceError."""
+    if is_offline():
+        raise SourceError(OFFLINE)
+    client = _client()
+    address = f"{client.endpoint}/api/models?{urlencode({'search': query, 'sort': 'downloads', 'limit': most})}"
+    what = f'{client.host}: models by the name "{clipped(query, 60)}"'
+    client.web.reach(client.endpoint)
+    try:
+        found = json.loads(client.web.whole(address, what, LARGEST_LIST).content)
+        names = [one["id"] for one in found]
+    except Refused as refused:
+        raise status_problem(client.host, what, refused) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise SourceError(f"{what} are not as the Hub writes them") from None
+    return [one for one in names if isinstance(one, str) and _NAME.fullmatch(one)][:most]
 
 
 def kept_hub(name: str, revision: str | None) -> RemoteRepository | None:

@@ -16,6 +16,7 @@ from vramwise.sources.hub import (
     NoSuchRepository,
     is_offline,
     kept_hub,
+    names_on_hub,
     open_hub,
 )
 from vramwise.sources.hub_cache import cached_repository, known_missing
@@ -115,6 +116,13 @@ def _kept(asked: Reference) -> Repository:
     if known_missing(asked.name, asked.revision, "config.json"):
         raise NoSuchRepository(f"{why}the Hub said before that {asked.name}{at} has no config.json")
     raise NoSuchRepository(f"{why}no cache on this machine has {asked.name}{at}")
+
+
+def found_on_hub(query: str, most: int) -> list[str]:
+    """Names of models on the Hugging Face Hub that hold a query. Raises WouldAsk, or SourceError where it fails."""
+    if not _asks:
+        raise WouldAsk(f"{clipped(query, 60)}: a hub would have to be asked")
+    return names_on_hub(query, most)
 
 
 def _from_network(asked: Reference) -> Repository:

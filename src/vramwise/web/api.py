@@ -37,6 +37,7 @@ ANSWERS = {
     "accuracy": ("measured", "all measured cases, and the table of errors"),
     "words": ("sharing", "a scenario as command line, TOML, JSON, address and badge"),
     "models": ("catalogs", "models whose names hold a query"),
+    "hub": ("catalogs", "models of the Hugging Face Hub whose names hold a query"),
     "gpus": ("catalogs", "accelerators whose names hold a query"),
     "keys": ("catalogs", "every key of a scenario: kind, choices, default, owners, help"),
     "version": ("catalogs", "the program's version and the names that it answers"),

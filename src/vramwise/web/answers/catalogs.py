@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vramwise import __version__
+from vramwise.errors import UsageError
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES, Scenario, Settings
 from vramwise.scenario.fields import AllOrSeveral, ModelReference, Several, Table
 from vramwise.scenario.nested import group_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from vramwise.sources.catalog import CatalogEntry
 
 MOST_MODELS = 500
+MOST_OF_THE_HUB = 100
 FIRST: Mapping[str, Any] = {
     "model": "llama-3.1-8b", "task": "serve", "gpu": "rtx-4090", "serve": {"engine": "vllm", "max_model_len": 8192},
 }  # fmt: skip
@@ -92,6 +94,20 @@ def _model(one: CatalogEntry, task: str = "serve") -> dict[str, Any]:
         "context": context,
         "weights": weights,
     }
+
+
+def hub(body: Body) -> dict[str, Any]:
+    """`{"query", "limit"}`: `names` on the Hugging Face Hub that hold the query, the most downloaded first.
+
+    Raises UsageError without a query, SourceError where the Hub is not asked or does not answer.
+    """
+    from vramwise.sources.places import found_on_hub
+
+    only(body, "query", "limit")
+    query, limit = text_in(body, "query").strip()[:200], whole_in(body, "limit", 20, most=MOST_OF_THE_HUB)
+    if not query:
+        raise UsageError("query: expected a part of a model's name")
+    return {"names": found_on_hub(query, limit)}
 
 
 def gpus(body: Body) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 import { fill, h } from "./dom.js";
 
-/* `find(text)` gives [{value, title, aside}], maybe later; `chosen(value)` is called on a choice or on Enter. */
+/* `find(text)` gives [{value, title, aside}], maybe later; `chosen(value)` is called on a choice or on Enter. An option with
+   `more` instead of a value gives the options that stand in the list when it is chosen; one with neither is only read. */
 export function combobox({ id, label, help, value, placeholder, find, chosen }) {
   let options = [];
   let at = -1;
@@ -32,15 +33,19 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
       list.children[at].scrollIntoView({ block: "nearest" });
     }
   };
-  const look = (text) => { answered = listed(text, ++asked); };
-  const listed = async (text, number) => {
+  const look = (text) => { answered = listed(find(text), ++asked); };
+  const choose = (one) => {
+    if (one.more) answered = listed(one.more(), ++asked);
+    else if (one.value) take(one.value);
+  };
+  const listed = async (finding, number) => {
     list.setAttribute("aria-busy", "true");
-    const found = await Promise.resolve(find(text)).finally(() => number === asked && list.removeAttribute("aria-busy"));
+    const found = await Promise.resolve(finding).finally(() => number === asked && list.removeAttribute("aria-busy"));
     if (number !== asked || document.activeElement !== input) return;
     options = found;
     fill(list, options.map((one, i) =>
-      h("li", { id: `${id}-${i}`, role: "option", "aria-selected": "false",
-        onmousedown: (event) => { event.preventDefault(); take(one.value); } },
+      h("li", { id: `${id}-${i}`, role: "option", "aria-selected": "false", "aria-disabled": one.value || one.more ? null : "true",
+        onmousedown: (event) => { event.preventDefault(); choose(one); } },
       h("span", {}, one.title), h("small", {}, one.aside ?? ""))));
     list.hidden = options.length === 0;
     input.setAttribute("aria-expanded", String(!list.hidden));
@@ -53,7 +58,7 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
   const keys = {
     ArrowDown: () => (list.hidden ? look(input.value === value ? "" : input.value) : mark(Math.min(at + 1, options.length - 1))),
     ArrowUp: () => mark(Math.max(at - 1, 0)),
-    Enter: () => take(at >= 0 ? options[at].value : input.value),
+    Enter: () => (at >= 0 ? choose(options[at]) : take(input.value)),
     Escape: () => { input.value = value; close(); },
   };
   input.addEventListener("keydown", (event) => {

@@ -201,7 +201,15 @@ async function findModels(text) {
     ...(models ?? []).map((one) => ({ value: one.id, title: one.id,
       aside: [parameters(one.num_parameters), one.context ? `${count(one.context)} ${t("question.tokens")}` : ""].filter(Boolean).join(" · ") })),
     ...(near ?? []).map((one) => ({ value: one, title: one, aside: t("question.near") })),
+    ...(text.trim() ? [{ title: t("question.on_hub", { text: text.trim() }), more: () => findOnHub(text.trim()) }] : []),
   ];
+}
+
+/* The hub hears of what was typed only where somebody asks for it. */
+async function findOnHub(text) {
+  const { names, error } = await ask("hub", { query: text, limit: 40 });
+  if (error) return [{ title: said(error.message) }];
+  return names.length ? names.map((one) => ({ value: one, title: one, aside: "huggingface.co" })) : [{ title: t("question.none_on_hub", { text }) }];
 }
 
 const USUAL = ["rtx-4090", "rtx-5090", "rtx-3090", "rtx-4060", "rtx-3060-12gb", "t4", "l4", "a10-pcie-24gb", "l40s", "a100-sxm-80gb",
