@@ -194,3 +194,55 @@ def test_a_compiled_model_of_transformers_works_its_loss_out_inside() -> None:
     assert logits() == pytest.approx(512 * 32000 * (2 + 2), rel=0.01)
     assert logits() == logits(compiled=["model", "loss"])
     assert logits(compiled=["layers"]) > 2 * logits()
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore")
+def test_capped_logits_are_kept_as_the_product_made_them() -> None:
+    """Of output layer, cap and loss in one graph the partitioner keeps the logits before the cap, once."""
+    torch = pytest.importorskip("torch")
+    from functorch.compile import nop
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._inductor.decomposition import select_decomp_table
+
+    kept: list[Any] = []
+
+    def forward_compiler(graph: Any, _: object) -> Any:
+        (output,) = (node for node in graph.graph.nodes if node.op == "output")
+        kept.extend(node.meta["val"] for node in output.args[0][1:] if node.op != "placeholder")
+        return graph
+
+    backend = aot_autograd(
+        fw_compiler=forward_compiler,
+        bw_compiler=nop,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=select_decomp_table(),
+    )
+    rows, width, vocabulary = 64, 16, 1024
+
+    def loss(x: Any, head: Any, labels: Any) -> Any:
+        return torch.nn.functional.cross_entropy((30 * torch.tanh(x @ head / 30)).float(), labels)
+
+    x, head = (
+        torch.randn(*shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((rows, width), (width, vocabulary))
+    )
+    torch._dynamo.reset()
+    torch.compile(loss, backend=backend)(x, head, torch.randint(0, vocabulary, (rows,)))
+    assert sum(t.numel() * t.element_size() for t in kept if t.numel() == rows * vocabulary) == 2 * rows * vocabulary
+
+
+@pytest.mark.parametrize("cap", [None, 30.0])
+def test_a_cap_on_logits_takes_nothing_in_one_graph(cap: float | None) -> None:
+    vocabulary, tokens = 128000, 256
+    model = {
+        "model_type": "gemma2", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": vocabulary,
+        "final_logit_softcapping": cap,
+    }  # fmt: skip
+    table = {"framework": "pytorch", "precision": "bf16", "compile": True, "keeps_outputs": False,
+             "sequence_length": tokens, "micro_batch_size": 1}  # fmt: skip
+    found = estimate({"model": model, "task": "train", "train": table})
+    (end,) = (phase for phase in found.phases if phase.name == "forward end")
+    kept = sum(part.bytes for part in end.components.children if part.name in ("activations", "logits and loss"))
+    assert kept / (tokens * vocabulary) == pytest.approx(2, abs=0.1)

@@ -48,7 +48,7 @@ from vramwise.training.activations.ways_to_loss import (
     softmax_in_place,
     tiled,
 )
-from vramwise.training.recipe.settings import execution, sharded
+from vramwise.training.recipe.settings import execution, keeps_outputs, loss_in_forward, sharded
 from vramwise.training.resolved import ResolvedTrain
 
 LABELS_SHIFTED_SINCE = (4, 50)  # transformers loss/loss_utils.py ForCausalLMLoss pads labels instead of slicing logits
@@ -134,6 +134,8 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
         way = compiled_softmax if is_compiled(train) else softmax_in_place
         return _replaced(forward, partial(way, logits=logits))
     over_rows = (model.loss or model.head) in _OVER_ROWS_OF_LOGITS
+    if _is_of_one_graph(train) and over_rows:
+        forward, logits = _without_pointwise_tail(forward)
     if (is_compiled(train) and over_rows) or (variant == "fused" and own.fused_is_compiled):
         return _replaced(forward, partial(in_one_kernel, logits=logits, op=KERNEL))
     if variant == "fused":
@@ -173,6 +175,25 @@ def _of_preferences(forward: Forward, train: ResolvedTrain, model: Model) -> For
     asked = any(name.strip().lower().startswith("ref") for name in train.extra_models)
     worked_out = partial(preference, logits=logits, way=way, upcast=upcast, has_reference=asked)
     return _replaced(forward, worked_out, autocast=autocast)
+
+
+def _is_of_one_graph(train: ResolvedTrain) -> bool:
+    """Whether the output layer and the loss are compiled together, and no name is left of the logits between them."""
+    whole = not train.compiled or {"model", "loss"} <= {*train.compiled}
+    return is_compiled(train) and whole and loss_in_forward(train) and not keeps_outputs(train)
+
+
+def _without_pointwise_tail(forward: Forward) -> tuple[Forward, Tensor]:
+    """The pass whose logits are those of the last product; what follows it (a cap on them) is made in the loss's kernel
+    and again in backward."""
+    *below, head, loss = forward.runs
+    (logits, *others), nodes = loss.incoming, list(head.nodes)
+    while nodes and nodes[-1].primitive.is_fusible and nodes[-1].outputs == (logits,):
+        (logits, *_) = nodes.pop().inputs
+    if len(nodes) == len(head.nodes) or others:
+        return forward, loss.incoming[0]
+    head = replace(head, nodes=tuple(nodes), outgoing=(logits,))
+    return recounted(replace(forward, runs=(*below, head, replace(loss, incoming=(logits,))))), logits
 
 
 def _is_causal(loss: BlockRun) -> bool:
