@@ -11,6 +11,7 @@ from typing import Final
 
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
+from vramwise.models.type_facts import has_fact
 from vramwise.scenario.definition import ServeSettings
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import Storage, stated_cache
@@ -21,7 +22,7 @@ RESERVED_TABLE, RESERVED_FORMULA = (0, 4, 8), (0, 5, 3)
 LARGER_SMALL_BATCH = (0, 5, 6)
 PREFILL_GRAPHS, LARGER_SMALL_CHUNK = (0, 5, 10), (0, 5, 23)
 CACHE_OF_MODELOPT = (0, 5, 3)
-PLAIN_LATENT_ROWS, OWN_KERNEL_OF_GLM = (0, 5, 10), (0, 5, 17)
+PLAIN_LATENT_ROWS = (0, 5, 10)
 BLACKWELL, CONSUMER_BLACKWELL = 10.0, 12.0
 AITER_SHARE_VERSION, AITER_SHARE, AITER_SHORT = (0, 5, 5), 0.85, 8192
 AITER_LATENT_HEADS = frozenset({16, 128})
@@ -83,8 +84,7 @@ def latent_scales(model: Model, version: Version, capability: float | None, gfx:
     """
     if version < PLAIN_LATENT_ROWS:
         return True
-    own = (capability or 0) >= CONSUMER_BLACKWELL and model.config.model_type == "glm_moe_dsa"
-    if own and version >= OWN_KERNEL_OF_GLM:
+    if (capability or 0) >= CONSUMER_BLACKWELL and has_fact("sglang", "scaled_rows", model.config.model_type, version):
         return True
     return not gfx and (capability or 0) < BLACKWELL
 

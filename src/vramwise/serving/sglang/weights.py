@@ -93,6 +93,23 @@ def absorbed_projections(
     )  # fmt: skip
 
 
+def whole_embeddings(
+    model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int
+) -> Node | None:  # fmt: skip
+    """What each rank holds of the token tables beyond its share, where the class does not cut them."""
+    type_, version = model.config.model_type, version_of(settings.engine_version)
+    if stage or settings.tensor_parallel_size == 1 or not has_fact("sglang", "whole_embeddings", type_, version):
+        return None
+    cut = engine_layout(settings).cut
+    tables = {p.name: p for block in model.blocks for p in block.parameters if "embed_tokens" in p.name}
+    elements = sum(prod(p.shape) - prod(cut.shape(p)) for p in tables.values())
+    size = elements * storage.bytes_per_element
+    return Node(
+        "whole embeddings", size, "exact", formula="(rows − rows of a rank) × width × bytes",
+        source="SGLang models/gemma3_causal.py Gemma3TextScaledWordEmbedding(nn.Embedding)",
+    )  # fmt: skip
+
+
 def _left_out(model: Model) -> frozenset[str]:
     named = map(str, model.config.items("architectures") or [])
     return frozenset({"head"}) if any(name.endswith(_WITHOUT_HEAD) for name in named) else frozenset()
