@@ -97,7 +97,7 @@ def _read(file: BinaryIO, most: int) -> bytes:
 
 
 @contextmanager
-def written(path: str | os.PathLike[str], mode: str = "w", **how: Any) -> Iterator[IO[Any]]:
+def written(path: str | os.PathLike[str], mode: str = "w", **how: object) -> Iterator[IO[Any]]:
     """A file that becomes `path` once everything is written, with the mode of the file that was there.
 
     Where the body or the disk fails, or a signal ends it, nothing is left and the file that was there is kept. What is

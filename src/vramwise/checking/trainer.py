@@ -74,7 +74,7 @@ class Look:
         self.unseen += ["models beside this one (reference, reward, rollout)", "what other programs take later"]
         return _with_free_memory(scenario, str(getattr(args, "device", "cpu")))
 
-    def _length(self, arguments: Mapping[str, Any], model: Any, batches: Any) -> int:
+    def _length(self, arguments: Mapping[str, Any], model: object, batches: object) -> int:
         """Tokens of the longest sample: as told, as the data has it unless it is cut, else as many as there may be."""
         told = self._settings.get("sequence_length")
         if isinstance(told, int):

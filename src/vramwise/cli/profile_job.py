@@ -275,7 +275,7 @@ def _asked(folder: JobFolder, args: argparse.Namespace) -> int:
     return 0
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):

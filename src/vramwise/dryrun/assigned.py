@@ -18,7 +18,7 @@ def assigned_data() -> list[tuple[Any, str, Any]]:
     fake = library("torch._subclasses.fake_tensor").FakeTensor
     data = torch._C.TensorBase.data
 
-    def given(tensor: Any) -> Any:
+    def given(tensor: object) -> Any:
         return data.__get__(tensor)
 
     def put(tensor: Any, value: Any) -> None:
@@ -47,7 +47,7 @@ def assigned_data() -> list[tuple[Any, str, Any]]:
             return int(start(storage))
         return int(storage._cdata) if storage.nbytes() else 0
 
-    def tensor_address(tensor: Any) -> int:
+    def tensor_address(tensor: object) -> int:
         if not isinstance(tensor, fake):
             return int(address(tensor))
         first = storage_address(tensor.untyped_storage())

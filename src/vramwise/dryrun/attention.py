@@ -22,7 +22,7 @@ def redirected(capability: tuple[int, int]) -> Any:
     aten = torch.ops.aten
 
     def attention(
-        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, *,
+        query: Any, key: Any, value: Any, attn_mask: object = None, dropout_p: float = 0.0, is_causal: bool = False, *,
         scale: float | None = None, enable_gqa: bool = False,
     ) -> Any:  # fmt: skip
         kernel = chosen(query, key, value, attn_mask, capability, grouped=enable_gqa)
@@ -47,7 +47,7 @@ def redirected(capability: tuple[int, int]) -> Any:
     return attention
 
 
-def chosen(query: Any, key: Any, value: Any, mask: Any, capability: tuple[int, int], *, grouped: bool) -> str:
+def chosen(query: Any, key: Any, value: Any, mask: object, capability: tuple[int, int], *, grouped: bool) -> str:
     """flash, efficient or math."""
     torch = library("torch")
     backends = torch.backends.cuda

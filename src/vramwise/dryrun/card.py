@@ -50,14 +50,14 @@ class FakeStream:
     made = 0
     entered: ClassVar[list[Any]] = []
 
-    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
+    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
         type(self).made += 1
         self.stream_id = self.cuda_stream = type(self).made
         self.device = library("torch").device("cuda", 0)
         self.device_index, self.priority = 0, priority
 
-    def wait_stream(self, *_: Any) -> None: ...
-    def wait_event(self, *_: Any) -> None: ...
+    def wait_stream(self, *_: object) -> None: ...
+    def wait_event(self, *_: object) -> None: ...
     def synchronize(self) -> None: ...
 
     def query(self) -> bool:
@@ -66,29 +66,29 @@ class FakeStream:
     def is_capturing(self) -> bool:
         return False
 
-    def record_event(self, event: Any = None) -> Any:
+    def record_event(self, event: object = None) -> Any:
         return event or FakeEvent()
 
     def __enter__(self) -> FakeStream:
         self.entered.append(self)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.entered.pop()
 
 
 class FakeEvent:
     """An event that has happened."""
 
-    def __init__(self, *_: Any, **__: Any) -> None: ...
-    def record(self, *_: Any) -> None: ...
-    def wait(self, *_: Any) -> None: ...
+    def __init__(self, *_: object, **__: object) -> None: ...
+    def record(self, *_: object) -> None: ...
+    def wait(self, *_: object) -> None: ...
     def synchronize(self) -> None: ...
 
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, _: Any) -> float:
+    def elapsed_time(self, _: object) -> float:
         return 1.0
 
 
@@ -107,9 +107,9 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
             yield
 
     class OnDevice:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __init__(self, *_: object, **__: object) -> None: ...
         def __enter__(self) -> None: ...
-        def __exit__(self, *_: Any) -> None: ...
+        def __exit__(self, *_: object) -> None: ...
 
     properties = SimpleNamespace(
         name=card.name, total_memory=card.total_bytes, major=card.capability[0], minor=card.capability[1],
@@ -121,7 +121,7 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     def counter(name: str) -> Callable[..., int]:
         return lambda *_, **__: counters.counters()[name]
 
-    def memory_stats(*_: Any, **__: Any) -> dict[str, int]:
+    def memory_stats(*_: object, **__: object) -> dict[str, int]:
         found = counters.counters()
         return {
             "allocated_bytes.all.current": found["allocated"], "allocated_bytes.all.peak": found["peak_allocated"],
@@ -130,8 +130,8 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
             "num_ooms": 0, "num_alloc_retries": 0,
         }  # fmt: skip
 
-    def nothing(*_: Any, **__: Any) -> None: ...
-    def random_state(*_: Any, **__: Any) -> Any:
+    def nothing(*_: object, **__: object) -> None: ...
+    def random_state(*_: object, **__: object) -> Any:
         return torch.zeros(16, dtype=torch.uint8, device="cpu")
 
     values: dict[str, Any] = {
@@ -206,12 +206,12 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
     return [(owner, name, _own(value)) for owner, name, value in found]
 
 
-def _own(value: Any) -> Any:
+def _own(value: object) -> Any:
     """A function of its own under each name: torch/_dynamo/trace_rules.py wants no object under two."""
     if not callable(value) or isinstance(value, type):
         return value
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: object, **kwargs: object) -> Any:
         return value(*args, **kwargs)
 
     return called

@@ -47,7 +47,9 @@ class Compiling:
         torch = library("torch")
         spread = torch.nn.parallel.DistributedDataParallel
 
-        def compiled(model: Any = None, *, backend: Any = "inductor", disable: bool = False, **options: Any) -> Any:
+        def compiled(
+            model: Any = None, *, backend: object = "inductor", disable: bool = False, **options: object
+        ) -> Any:
             if model is None:
                 return lambda given: compiled(given, backend=backend, disable=disable, **options)
             if disable or backend in _EAGER:
@@ -59,7 +61,7 @@ class Compiling:
                 return _compiled_module(self._traced(model.__call__, [model]), model)
             return self._traced(model, None)
 
-        def compiled_in_place(module: Any, *_: Any, **options: Any) -> None:
+        def compiled_in_place(module: Any, *_: object, **options: object) -> None:
             if not options.get("disable") and options.get("backend", "inductor") not in _EAGER:
                 module._compiled_call_impl = self._traced(module._call_impl, [module])
 
@@ -77,7 +79,7 @@ class Compiling:
     def _traced(self, function: Callable[..., Any], modules: list[Any] | None) -> Callable[..., Any]:
         graphs: dict[Any, Callable[..., Any]] = {}
 
-        def called(*args: Any, **kwargs: Any) -> Any:
+        def called(*args: object, **kwargs: object) -> Any:
             if self.watcher.hidden:  # a region inside another
                 return function(*args, **kwargs)
             whole = _whole(function, _modules_of(function, args, kwargs) if modules is None else modules)
@@ -123,12 +125,12 @@ class Compiling:
             ) from problem
         return made
 
-    def _runs(self, graph: Any, _: Any) -> Callable[..., Any]:
+    def _runs(self, graph: Any, _: object) -> Callable[..., Any]:
         """A graph that runs node by node, and gives up what nothing reads any more."""
         watcher, fused = self.watcher, _fused(graph.graph)
 
         class Kernels(library("torch.fx").Interpreter):  # type: ignore[misc]
-            def run_node(self, node: Any) -> Any:
+            def run_node(self, node: object) -> Any:
                 if node not in fused:
                     return super().run_node(node)
                 with watcher.unseen():
@@ -197,7 +199,7 @@ def _whole(function: Callable[..., Any], modules: list[Any]) -> Any:
             super().__init__()
             self.parts = nn.ModuleList(modules)
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args: object, **kwargs: object) -> Any:
             return function(*args, **kwargs)
 
     return Region()
@@ -239,7 +241,7 @@ def _compiled_module(called: Callable[..., Any], model: Any) -> Any:
             self._orig_mod = model
             self.training = model.training
 
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
+        def forward(self, *args: object, **kwargs: object) -> Any:
             return called(*args, **kwargs)
 
         def __getattr__(self, name: str) -> Any:

@@ -40,7 +40,7 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
     def chosen(tensor: Any, mask: Any) -> Any:
         return tensor.new_empty((count("masked_select", mask),))
 
-    def indexed(tensor: Any, indices: Any) -> Any:
+    def indexed(tensor: object, indices: Any) -> Any:
         whole: list[Any] = []
         for index in indices:
             if index is not None and index.dtype in (torch.bool, torch.uint8):
@@ -49,7 +49,7 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
                 whole.append(index)
         return aten.index.Tensor(tensor, whole)
 
-    def unique(tensor: Any, *_: Any, **__: Any) -> Any:
+    def unique(tensor: Any, *_: object, **__: object) -> Any:
         size = count("unique", tensor)
         numbers = tensor.new_empty(tensor.shape, dtype=torch.int64)
         return tensor.new_empty((size,)), numbers, tensor.new_empty((size,), dtype=torch.int64)

@@ -87,7 +87,7 @@ class _Training(FakeTraining):
         ]
         return self.loss(columns, None)
 
-    def _mark_the_loss(self, model: Any) -> None:
+    def _mark_the_loss(self, model: object) -> None:
         """It begins where the second column's pass ends, which no hook of the model tells from the first's."""
 
 
@@ -98,7 +98,7 @@ def pairs_of(sequences: int) -> int:
     return max(1, sequences // 2)
 
 
-def length(job: Job, model: Any, key: str) -> int:
+def length(job: Job, model: object, key: str) -> int:
     """Tokens of a text: as asked for, else at most what the model's own files say."""
     found = int(job.settings.get(key) or 1)
     own = getattr(model, "max_seq_length", None) if job.config.get(OWN_LENGTH) else None

@@ -45,5 +45,5 @@ class Log:
         self.lives.append(life)
         self.events.append((TAKE, life.number))
 
-    def say(self, kind: str, label: Any = None) -> None:
+    def say(self, kind: str, label: object = None) -> None:
         self.events.append((kind, label))

@@ -129,11 +129,11 @@ def _keep_whole() -> None:
 _named: list[tuple[str, Any]] = []
 
 
-def _no_kernel(*_: Any, **__: Any) -> Any:
+def _no_kernel(*_: object, **__: object) -> Any:
     raise VramwiseError("a fake tensor reached a kernel")
 
 
-def holders(function: Any, within: str = "") -> list[tuple[Any, str]]:
+def holders(function: object, within: str = "") -> list[tuple[Any, str]]:
     """Modules that have taken a function over, and the names by which they call it; `within`: how modules' begin."""
     return [
         (module, name)

@@ -31,7 +31,7 @@ def all_finite() -> list[tuple[Any, str, Any]]:
     found: list[tuple[Any, str, Any]] = []
 
     def answering(ask: Callable[..., Any], answer: bool) -> Callable[..., Any]:
-        def asked(one: Any, *args: Any, **kwargs: Any) -> Any:
+        def asked(one: object, *args: object, **kwargs: object) -> Any:
             if isinstance(one, Unknown):
                 return answer
             out = ask(one, *args, **kwargs)
@@ -56,14 +56,14 @@ def all_finite() -> list[tuple[Any, str, Any]]:
 def _going_on(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of numbers, of which an unknown one gives an unknown one."""
 
-    def asked(one: Any, *others: Any) -> Any:
+    def asked(one: object, *others: object) -> Any:
         unknown = next((given for given in (one, *others) if isinstance(given, Unknown)), None)
         return function(one, *others) if unknown is None else unknown
 
     return asked
 
 
-def passed_on(operation: str, args: Any, out: Any, values: Values) -> None:
+def passed_on(operation: str, args: Any, out: object, values: Values) -> None:
     """What is known of a tensor of truth values is known of what is made of it; few elements then have a value."""
     if not args or isinstance(out, tuple | list):
         return

@@ -24,7 +24,7 @@ def generated_tokens() -> list[tuple[Any, str, Any]]:
     mixin = library("transformers.generation.utils").GenerationMixin
     tokens: list[int] = []
 
-    def generate(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def generate(self: object, *args: object, **kwargs: object) -> Any:
         tokens.append(_other_than(_said(self, kwargs)))
         try:
             return real(self, *args, **kwargs)
@@ -41,7 +41,7 @@ def generated_tokens() -> list[tuple[Any, str, Any]]:
 def _picking(pick: Callable[..., Any], tokens: list[int]) -> Callable[..., Any]:
     torch, fakes = library("torch"), library("torch._subclasses.fake_tensor")
 
-    def picked(*args: Any, **kwargs: Any) -> Any:
+    def picked(*args: object, **kwargs: object) -> Any:
         out = pick(*args, **kwargs)
         if tokens and isinstance(out, fakes.FakeTensor):
             with fakes.unset_fake_temporarily():
@@ -51,7 +51,7 @@ def _picking(pick: Callable[..., Any], tokens: list[int]) -> Callable[..., Any]:
     return picked
 
 
-def _said(model: Any, kwargs: dict[str, Any]) -> Iterable[Any]:
+def _said(model: object, kwargs: dict[str, Any]) -> Iterable[Any]:
     """Tokens that mean something to a generation, one by one or in lists."""
     owners = (
         kwargs.get("generation_config"),

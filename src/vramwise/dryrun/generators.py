@@ -19,10 +19,10 @@ def card_generator() -> type:
         device = torch.device("cuda", 0)
 
     class EitherKind(type):
-        def __instancecheck__(cls, one: Any) -> bool:
+        def __instancecheck__(cls, one: object) -> bool:
             return isinstance(one, real)
 
-        def __call__(cls, device: Any = None) -> Any:
+        def __call__(cls, device: object = None) -> Any:
             kind = torch.device("cpu" if device is None else device).type
             return OfTheCard() if kind == "cuda" else real(kind)
 

@@ -23,7 +23,7 @@ _KEPT_BY_ALL: Final = frozenset({"broadcast_", "allreduce_"})
 _written: dict[int, int] = {}
 
 
-def value_of(tensor: Any) -> Any | None:
+def value_of(tensor: object) -> Any | None:
     """The value of a fake tensor as a real one on the CPU, or None where nobody knows it."""
     found = getattr(tensor, _VALUE, None)
     if found is None:
@@ -37,7 +37,7 @@ def generation_of(tensor: Any) -> int:
     return _written.get(tensor.untyped_storage()._cdata, 0)
 
 
-def say(tensor: Any, value: Any) -> None:
+def say(tensor: object, value: object) -> None:
     """A fake tensor has this value."""
     setattr(tensor, _VALUE, (value, generation_of(tensor)))
 
@@ -53,7 +53,7 @@ class Values:
         self._by_chance = self._torch.Tag.nondeterministic_seeded
         _written.clear()
 
-    def before(self, func: Any, args: Any, kwargs: Any) -> Callable[[], Any] | None:
+    def before(self, func: Any, args: object, kwargs: object) -> Callable[[], Any] | None:
         """How the value of a result is worked out, where every input's is known."""
         schema = func._schema
         name = schema.name.rpartition("::")[2]
@@ -68,7 +68,7 @@ class Values:
                 given[id(one)] = value
         return lambda: self._worked_out(func, args, kwargs, given)
 
-    def after(self, func: Any, args: Any, kwargs: Any, out: Any, known: Callable[[], Any] | None) -> None:
+    def after(self, func: Any, args: object, kwargs: object, out: object, known: Callable[[], Any] | None) -> None:
         """An operation has run: its results have values, what it wrote to has none any more but those."""
         is_mutable = func._schema.is_mutable
         if is_mutable or func.namespace == _GROUPS:
@@ -86,7 +86,7 @@ class Values:
             if value.shape == one.shape:
                 say(one, value)
 
-    def fill(self, tensor: Any, value: float) -> None:
+    def fill(self, tensor: object, value: float) -> None:
         """Every element of a fake tensor is this, where it has few."""
         if isinstance(tensor, self._fake) and tensor.numel() <= _LARGEST_FLOAT:
             with self._aside():
@@ -101,7 +101,7 @@ class Values:
 
         writes = func._schema.is_mutable
 
-        def real(one: Any) -> Any:
+        def real(one: object) -> Any:
             if writes and id(one) in given:
                 return given[id(one)].clone()
             if isinstance(one, torch.device):

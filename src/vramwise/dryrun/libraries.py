@@ -39,14 +39,14 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
         if masks is not None and hasattr(masks, "find_packed_sequence_indices"):
             look = masks.find_packed_sequence_indices
 
-            def looked(position_ids: Any) -> None:
+            def looked(position_ids: object) -> None:
                 look(position_ids)
 
             found.append((masks, "find_packed_sequence_indices", looked))
         if masks is not None and hasattr(masks, "_ignore_causal_mask_sdpa"):
             ignore = masks._ignore_causal_mask_sdpa
 
-            def ignored(padding_mask: Any, *args: Any, **kwargs: Any) -> Any:
+            def ignored(padding_mask: object, *args: object, **kwargs: object) -> Any:
                 whole = getattr(padding_mask, "is_whole", False)
                 return ignore(None if whole else padding_mask, *args, **kwargs)
 
@@ -64,11 +64,11 @@ def _module(name: str) -> Any | None:
         return sys.modules.get(name)
 
 
-def _stepped(_: Any, optimizer: Any, __: Any, *args: Any, **kwargs: Any) -> Any:
+def _stepped(_: object, optimizer: Any, __: object, *args: Any, **kwargs: Any) -> Any:
     return optimizer.step(*args, **kwargs)
 
 
-def _to_the_one_card(tensor: Any, devices: Any = None, *_: Any, **__: Any) -> Any:
+def _to_the_one_card(tensor: Any, devices: Any = None, *_: object, **__: object) -> Any:
     """torch/csrc/cuda/comm.cpp `scatter` over one device: the only chunk is the tensor, moved where it is not there."""
     if devices is None or len(devices) != 1:
         raise VramwiseError("a dry run has one card: DataParallel's batch is not split over several")

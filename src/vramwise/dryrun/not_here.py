@@ -63,7 +63,7 @@ class NotHere:
         return found
 
     def _tokenizer(self, read: Callable[..., Any]) -> Callable[..., Any]:
-        def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+        def from_pretrained(cls: object, name: Any, *args: object, **kwargs: object) -> Any:
             text = os.fspath(name)
             try:
                 made = read(cls, name, *args, **kwargs)
@@ -83,7 +83,7 @@ class NotHere:
         datasets = library("datasets")
         load = datasets.load_dataset
 
-        def loaded(path: Any, *args: Any, **kwargs: Any) -> Any:
+        def loaded(path: object, *args: object, **kwargs: object) -> Any:
             if tempfile.tempdir is not None and (str(path) in _OF_FILES or os.path.exists(str(path))):
                 kwargs["cache_dir"] = tempfile.tempdir  # Arrow reads what was written aside by its real name
             try:
@@ -143,12 +143,12 @@ def _weights_of_any() -> list[tuple[Any, str, Any]]:
     module = torch.nn.Module
     load = module.load_state_dict
 
-    def loaded(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+    def loaded(self: object, state: object, *args: object, **kwargs: object) -> Any:
         if isinstance(state, AnyState):
             return library("torch.nn.modules.module")._IncompatibleKeys([], [])
         return load(self, state, *args, **kwargs)
 
-    def fetched(*_: Any, **__: Any) -> AnyState:
+    def fetched(*_: object, **__: object) -> AnyState:
         return AnyState()
 
     found: list[tuple[Any, str, Any]] = [
@@ -166,7 +166,7 @@ def _weights_of_any() -> list[tuple[Any, str, Any]]:
     return found
 
 
-def _part_of_config(cls: Any, /, name: Any, **kwargs: Any) -> Any:
+def _part_of_config(cls: Any, /, name: Any, **kwargs: object) -> Any:
     """Diffusers' `ModelMixin.from_pretrained`: the class of its config, in eval mode and its dtype, without weights."""
     where = {key: kwargs[key] for key in _OF_FOLDERS if kwargs.get(key) is not None}
     model = cls.from_config(cls.load_config(name, **where)).eval()

@@ -208,7 +208,7 @@ class OwnModule:
             for parameter in trained:
                 parameter.grad = None
 
-    def _loss(self, out: Any) -> Any:
+    def _loss(self, out: object) -> Any:
         """The output's own `loss`, else the mean of its first tensor that has a gradient."""
         self.steps.watcher.mark(f"{self.steps.step}|loss")
         own = out.get("loss") if isinstance(out, Mapping) else getattr(out, "loss", None)

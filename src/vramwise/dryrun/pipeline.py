@@ -131,7 +131,7 @@ class PipelineRun(DryRun):
             move = part.to
 
             @functools.wraps(move)
-            def moved(*args: Any, **kwargs: Any) -> Any:
+            def moved(*args: object, **kwargs: object) -> Any:
                 if any(isinstance(one, torch.device) and one.type == "cuda" for one in (*args, *kwargs.values())):
                     self._begin(moment)
                 return move(*args, **kwargs)
@@ -173,7 +173,7 @@ def _moment(name: str) -> str:
     return DECODING if name in _DECODERS else STEP if name in _DENOISERS else ENCODING
 
 
-def cut_decoding(pipeline: Any, settings: Mapping[str, Any]) -> None:
+def cut_decoding(pipeline: object, settings: Mapping[str, Any]) -> None:
     """Tiling and slicing of the decoder. Raises UsageError where a pipeline has none that can."""
     decoder = next((one for one in (getattr(pipeline, name, None) for name in _DECODERS) if one is not None), None)
     for wanted in ("tiling", "slicing"):

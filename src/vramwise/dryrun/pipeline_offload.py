@@ -51,7 +51,7 @@ def _places() -> tuple[Any, str, Any]:
     return library("accelerate.hooks"), "set_module_tensor_to_device", _placed
 
 
-def _placed(module: Any, tensor_name: str, device: Any, value: Any = None, **_: Any) -> None:
+def _placed(module: Any, tensor_name: str, device: Any, value: Any = None, **_: object) -> None:
     """accelerate 1.15 utils/modeling.py `set_module_tensor_to_device`, which makes a parameter anew by its class: that
     of a fake one takes other arguments."""
     torch = library("torch")

@@ -33,7 +33,7 @@ class PromptIds:
     def __init__(self, longest: int) -> None:
         self.longest = longest
 
-    def __call__(self, text: Any, padding: Any = None, max_length: int | None = None, **_: Any) -> Any:
+    def __call__(self, text: Any, padding: object = None, max_length: int | None = None, **_: object) -> Any:
         torch = library("torch")
         rows = 1 if isinstance(text, str) else len(text)
         tokens = (max_length or self.model_max_length) if padding == "max_length" else self.longest
@@ -44,7 +44,7 @@ class PromptIds:
         """Words, in which pipelines look for those of textual inversion."""
         return text.split()
 
-    def batch_decode(self, *_: Any, **__: Any) -> list[str]:
+    def batch_decode(self, *_: object, **__: object) -> list[str]:
         """What was cut off of a prompt: nothing."""
         return []
 
@@ -78,7 +78,7 @@ def component_made(config: Mapping[str, object], dtype: str, device: str) -> Any
     return made.eval()
 
 
-def _kept_in_fp32(kind: Any, dtype: str) -> set[str]:
+def _kept_in_fp32(kind: object, dtype: str) -> set[str]:
     """Words in the names of what a load leaves in fp32: in transformers (modeling_utils.py) what overflows in fp16 is
     kept in fp16 alone, and what is strict in bf16 too; Diffusers (modeling_utils.py) keeps it in either."""
     kept = set(getattr(kind, "_keep_in_fp32_modules", None) or ())
@@ -88,7 +88,7 @@ def _kept_in_fp32(kind: Any, dtype: str) -> set[str]:
     return kept | strict if dtype == "fp16" else strict
 
 
-def _cast(model: Any, dtype: Any, device: str, stay: set[str]) -> None:
+def _cast(model: Any, dtype: object, device: str, stay: set[str]) -> None:
     """Parameters and stored buffers in a dtype; tables that no file holds, and modules of `stay`, keep theirs."""
     torch = library("torch")
     held, made = set(model.state_dict()), {}

@@ -12,7 +12,7 @@ _USUAL: Final = "EulerDiscreteScheduler"
 """Where a pipeline takes many and its index names none, as the Stable Diffusion pipelines do: XL's own."""
 
 
-def scheduler_made(said: object, annotation: Any) -> Any:
+def scheduler_made(said: object, annotation: object) -> Any:
     """The scheduler that an index names (`said`: library and class), else the one that a pipeline's argument takes."""
     diffusers = library("diffusers")
     named = said[1] if isinstance(said, list | tuple) and len(said) == 2 else None
@@ -31,13 +31,13 @@ def with_known_steps(scheduler: Any) -> Any:
     sets, step = scheduler.set_timesteps, scheduler.step
 
     @functools.wraps(sets)
-    def set_timesteps(*args: Any, **kwargs: Any) -> Any:
+    def set_timesteps(*args: object, **kwargs: object) -> Any:
         if "device" in inspect.signature(sets).parameters:
             sets(*args, **{**kwargs, "device": "cpu"})
             known[:] = scheduler.timesteps
         return sets(*args, **kwargs)
 
-    def on_host(one: Any) -> Any:
+    def on_host(one: object) -> Any:
         torch = library("torch")
         times = scheduler.timesteps
         if not known or not isinstance(one, torch.Tensor) or one.dim() or one.device.type != "cuda":
@@ -46,7 +46,7 @@ def with_known_steps(scheduler: Any) -> Any:
         return known[one.storage_offset() - times.storage_offset()] if lies_there else one
 
     @functools.wraps(step)
-    def stepped(*args: Any, **kwargs: Any) -> Any:
+    def stepped(*args: object, **kwargs: object) -> Any:
         return step(*map(on_host, args), **{name: on_host(one) for name, one in kwargs.items()})
 
     scheduler.set_timesteps, scheduler.step = set_timesteps, stepped

@@ -49,29 +49,29 @@ def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
     dist, c10d = library("torch.distributed"), library("torch.distributed.distributed_c10d")
     start = c10d.init_process_group
 
-    def started(*_: Any, **kwargs: Any) -> None:
+    def started(*_: object, **kwargs: object) -> None:
         rank, world = (kwargs.get(name) for name in ("rank", "world_size"))
         size = world if isinstance(world, int) and world > 0 else int(os.environ.get("WORLD_SIZE", ranks.world))
         mine = rank if isinstance(rank, int) and rank >= 0 else int(os.environ.get("RANK", ranks.rank))
         start(backend="fake", store=fake.FakeStore(), rank=mine, world_size=size)
 
     def grouped(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*args: Any, **kwargs: Any) -> Any:
+        def made(*args: object, **kwargs: object) -> Any:
             kept = {name: kwargs[name] for name in kwargs if name not in _OF_REAL_GROUPS}
             return make(*args[:1], **kept)
 
         return made
 
-    def nothing(*_: Any, **__: Any) -> None: ...
+    def nothing(*_: object, **__: object) -> None: ...
 
-    def everybody_has(found: list[Any], mine: Any, *_: Any, **__: Any) -> None:
+    def everybody_has(found: list[Any], mine: object, *_: object, **__: object) -> None:
         found[:] = [mine] * len(found)
 
-    def gathered(mine: Any, found: list[Any] | None = None, *_: Any, **__: Any) -> None:
+    def gathered(mine: object, found: list[Any] | None = None, *_: object, **__: object) -> None:
         if found is not None:
             everybody_has(found, mine)
 
-    def scattered(out: list[Any], given: list[Any] | None = None, *_: Any, **__: Any) -> None:
+    def scattered(out: list[Any], given: list[Any] | None = None, *_: object, **__: object) -> None:
         if given:
             out[0] = given[min(ranks.rank, len(given) - 1)]
 
@@ -89,7 +89,7 @@ def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
     data_parallel = library("torch.nn.parallel").DistributedDataParallel
     before_forward = data_parallel._pre_forward
 
-    def hooked(self: Any, *inputs: Any, **kwargs: Any) -> Any:
+    def hooked(self: Any, *inputs: object, **kwargs: object) -> Any:
         if not self._comm_hooks and not hasattr(self, _HOOKED):
             setattr(self, _HOOKED, True)
             dist._register_comm_hook(self.reducer, watcher, _reduced)

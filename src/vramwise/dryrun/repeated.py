@@ -112,7 +112,7 @@ def _fingerprint(layer: Any) -> Iterator[Any]:
         yield name, type(module).__name__, sorted(plain.items(), key=lambda pair: pair[0]), shapes
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str | library("torch").dtype)

@@ -19,7 +19,7 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
     write, read = torch.save, torch.load
     held: dict[str, Any] = {}
 
-    def saved(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+    def saved(obj: object, f: Any, *args: object, **kwargs: object) -> None:
         if not isinstance(f, str | os.PathLike):
             f.write(b"")  # a buffer: what is read from it again is not known
             held[f"buffer {id(f)}"] = _on_cpu(obj)
@@ -27,7 +27,7 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
         with open(f, "wb"):
             held[os.path.abspath(f)] = _on_cpu(obj)
 
-    def loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def loaded(f: object, map_location: object = None, *args: object, **kwargs: object) -> Any:
         key = os.path.abspath(f) if isinstance(f, str | os.PathLike) else f"buffer {id(f)}"
         if key not in held:
             return read(f, map_location, *args, **kwargs)
@@ -39,26 +39,26 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
         module = library("safetensors.torch")
         save_file = module.save_file
 
-        def filed(tensors: Any, filename: Any, *_: Any, **__: Any) -> None:
+        def filed(tensors: Any, filename: Any, *_: object, **__: object) -> None:
             saved(dict(tensors), filename)
 
         found += [(module, "save_file", filed), *((owner, name, filed) for owner, name in holders(save_file))]
     return found
 
 
-def _on_cpu(obj: Any) -> Any:
+def _on_cpu(obj: object) -> Any:
     torch = library("torch")
 
-    def copied(one: Any) -> Any:
+    def copied(one: object) -> Any:
         return one.detach().cpu() if isinstance(one, torch.Tensor) else one
 
     return library("torch.utils._pytree").tree_map(copied, obj)
 
 
-def _moved(obj: Any, where: Any) -> Any:
+def _moved(obj: object, where: object) -> Any:
     torch = library("torch")
 
-    def placed(one: Any) -> Any:
+    def placed(one: object) -> Any:
         if not isinstance(one, torch.Tensor):
             return one
         return one.clone() if where is None or callable(where) or isinstance(where, dict) else one.to(where)

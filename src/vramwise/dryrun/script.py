@@ -163,7 +163,7 @@ def _last_said(asked: Mapping[str, Any]) -> str:
 
 
 def _take_time(seconds: float) -> None:
-    def late(*_: Any) -> None:
+    def late(*_: object) -> None:
         raise TooLong
 
     signal.signal(signal.SIGALRM, late)

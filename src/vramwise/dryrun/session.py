@@ -95,7 +95,7 @@ def _watched_resize(session: Session, resize: Any) -> Any:
 
 
 @contextmanager
-def _attention(kernel: Any) -> Iterator[None]:
+def _attention(kernel: object) -> Iterator[None]:
     """SDPA as the card chooses it, where autograd would take it apart."""
     registered = library("torch.library").Library("aten", "IMPL")
     registered.impl("scaled_dot_product_attention", kernel, "AutogradCUDA")
@@ -113,7 +113,7 @@ def _modules(watcher: Watcher) -> Iterator[None]:
 
     inside = library("torch")._C
 
-    def before(module: Any, _: Any) -> None:
+    def before(module: Any, _: object) -> None:
         # A fake mode sets this for its own thread; what a checkpoint runs again is on the engine's.
         if inside._current_graph_task_id() != -1 and not inside._only_lift_cpu_tensors():
             inside._set_only_lift_cpu_tensors(True)
@@ -121,7 +121,7 @@ def _modules(watcher: Watcher) -> Iterator[None]:
             names.update((inner, name) for name, inner in module.named_modules())
         watcher.modules.append(names.get(module, "") or type(module).__name__)
 
-    def after(*_: Any) -> None:
+    def after(*_: object) -> None:
         if watcher.modules:
             watcher.modules.pop()
 

@@ -27,7 +27,7 @@ _OPENED_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPE
 def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
     """No network; files that Python's own calls write lie in `folder` unless `writes`, and are read from there."""
 
-    def closed(*_: Any, **__: Any) -> Any:
+    def closed(*_: object, **__: object) -> Any:
         raise OSError("the network is closed in a dry run")
 
     pairs: list[tuple[Any, str, Any]] = [
@@ -126,7 +126,7 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
         if place(path).exists():
             rmdir(place(path), *args, **kwargs)
 
-    def cleared(path: Any, *_: Any, **__: Any) -> None:
+    def cleared(path: object, *_: object, **__: object) -> None:
         with replaced([(os, "stat", stat), (os, "scandir", scandir), (os, "listdir", listdir), (os, "rmdir", rmdir),
                        (os, "unlink", remove), (os, "remove", remove)]):  # fmt: skip
             rmtree(place(path), ignore_errors=True)

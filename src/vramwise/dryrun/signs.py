@@ -32,7 +32,7 @@ class Signs:
         self._fake = library("torch._subclasses.fake_tensor").FakeTensor
         self._leaves = library("torch.utils._pytree").tree_leaves
 
-    def before(self, func: Any, args: Any, kwargs: Any) -> bool:
+    def before(self, func: Any, args: Any, kwargs: object) -> bool:
         """Whether what an operation gives, and what it writes to, is never negative."""
         name = func._schema.name.rpartition("::")[2].rstrip("_")
         if name in _ALWAYS:
@@ -60,7 +60,7 @@ class Signs:
                 if isinstance(one, self._fake):
                     setattr(one, _SIGN, generation_of(one))
 
-    def _of_power(self, base: Any, exponent: Any) -> bool:
+    def _of_power(self, base: object, exponent: object) -> bool:
         is_even = isinstance(exponent, int | float) and exponent % 2 == 0
         return is_even or self._is_not_negative(base)
 
@@ -68,7 +68,7 @@ class Signs:
         counted = [one for one in tensors if one.dtype != library("torch").bool]
         return bool(counted) and all(map(self._is_not_negative, counted))
 
-    def _is_not_negative(self, tensor: Any) -> bool:
+    def _is_not_negative(self, tensor: object) -> bool:
         if not isinstance(tensor, self._fake):
             return isinstance(tensor, int | float) and tensor >= 0
         return getattr(tensor, _SIGN, None) == generation_of(tensor)

@@ -45,7 +45,7 @@ class OwnRanks:
 
 
 def _first_alone(
-    fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any
+    fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, join: bool = True, *_: object, **__: object
 ) -> Any:
     """torch/multiprocessing/spawn.py `start_processes`: the first of them, which has ended when this returns."""
     fn(0, *args)

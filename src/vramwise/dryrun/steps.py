@@ -44,18 +44,18 @@ class Steps:
         torch = library("torch")
         backward, make = torch.autograd.backward, torch.optim.Optimizer.__init__
 
-        def marked(*args: Any, **kwargs: Any) -> Any:
+        def marked(*args: object, **kwargs: object) -> Any:
             self.watcher.mark(f"{self.step}|backward: layers")
             backward(*args, **kwargs)
             self.watcher.mark(f"{self.step}|backward end")
 
-        def made(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def made(optimizer: object, *args: object, **kwargs: object) -> None:
             make(optimizer, *args, **kwargs)
             self._counts.setdefault(optimizer, 0)
 
         return [(torch.autograd, "backward", marked), (torch.optim.Optimizer, "__init__", made)]
 
-    def before_forward(self, module: Any, _: Any) -> None:
+    def before_forward(self, module: object, _: object) -> None:
         """The outermost module begins: a forward pass, the first time also the end of loading."""
         if len(self.watcher.modules) > 1 or self.watcher.hidden:
             return
@@ -87,7 +87,7 @@ class Steps:
 
         return ended
 
-    def after_step(self, optimizer: Any, *_: Any) -> None:
+    def after_step(self, optimizer: object, *_: object) -> None:
         self.watcher.name("optimizer states", map(local, state_tensors(optimizer)))
         self.inside -= 1
         self._counts[optimizer] = count = self._counts.get(optimizer, 0) + 1
@@ -103,7 +103,7 @@ class Steps:
             raise EnoughSteps
         self.step += 1
 
-    def loaded(self, model: Any, *, marks: bool = True) -> None:
+    def loaded(self, model: object, *, marks: bool = True) -> None:
         """A model stands on the card, and has not run yet; `marks`: nothing else has either."""
         self._models.add(model)
         self._name(model)
@@ -131,6 +131,6 @@ class Steps:
             self.watcher.place(local(tensor), name)
 
 
-def _is_closure(one: Any) -> bool:
+def _is_closure(one: object) -> bool:
     """Whether an argument of `step` is what works out the loss, and not the optimizer itself."""
     return callable(one) and not hasattr(one, "param_groups")

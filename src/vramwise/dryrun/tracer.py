@@ -108,13 +108,13 @@ class Watcher:
                 if life is not None:
                     life.name = name
 
-    def place(self, tensor: Any, module: str) -> None:
+    def place(self, tensor: object, module: str) -> None:
         """Say whose tensor it is."""
         life = self.alive.get(tensor.untyped_storage()._cdata) if isinstance(tensor, self._fake) else None
         if life is not None:
             life.module = life.module or module
 
-    def seen(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def seen(self, func: Any, args: Any, kwargs: object, out: Any) -> None:
         """An operation has run."""
         if self.hidden:
             return
@@ -143,7 +143,7 @@ class Watcher:
         if operation == "_softmax_backward_data":  # on CUDA it first makes grad * output (native/cuda/SoftMax.cu)
             self._passing(args[0], operation, backward)
 
-    def _passing(self, like: Any, operation: str, backward: bool) -> None:
+    def _passing(self, like: object, operation: str, backward: bool) -> None:
         """What an operation takes beside its results, as large as one of its inputs, and gives back when it ends."""
         if not isinstance(like, self._fake) or like.fake_device.type != "cuda":
             return
@@ -151,7 +151,7 @@ class Watcher:
         self.log.take(life)
         self.log.say(FREE, life.number)
 
-    def _register(self, tensor: Any, operation: str, args: Any, backward: bool) -> None:
+    def _register(self, tensor: object, operation: str, args: Any, backward: bool) -> None:
         if not isinstance(tensor, self._fake) or tensor.fake_device.type != "cuda":
             return
         storage = tensor.untyped_storage()
@@ -168,12 +168,12 @@ class Watcher:
                 life.like = self._number(args[0]) if args else None
             self._begin(storage, key, life)
 
-    def _number(self, tensor: Any) -> int | None:
+    def _number(self, tensor: object) -> int | None:
         """The number of the life that a tensor lies in."""
         life = self.alive.get(tensor.untyped_storage()._cdata) if isinstance(tensor, self._fake) else None
         return None if life is None else life.number
 
-    def _begin(self, storage: Any, key: int, life: Life) -> None:
+    def _begin(self, storage: object, key: int, life: Life) -> None:
         self.log.take(life)
         if self.card is not None and self._held + life.size > self.card.least:
             refused = self.card.refusal()
@@ -189,7 +189,7 @@ class Watcher:
             raise TooMuchError(self._held)
         self._hold(storage, key, life)
 
-    def _hold(self, storage: Any, key: int, life: Life) -> None:
+    def _hold(self, storage: object, key: int, life: Life) -> None:
         self.alive[key] = life
         reference = _Ref(storage, self._gone)
         reference.key = key

@@ -147,7 +147,7 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
     tensor = torch.Tensor
     real_item, real_array, real_list = tensor.item, tensor.numpy, tensor.tolist
 
-    def is_valueless(one: Any) -> bool:  # the part of a distributed tensor that this rank holds is a fake one
+    def is_valueless(one: object) -> bool:  # the part of a distributed tensor that this rank holds is a fake one
         return isinstance(one, fake) or isinstance(getattr(one, "_local_tensor", None), fake)
 
     def refused(what: str) -> Any:
@@ -170,7 +170,7 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
             return float(value) if self.dtype.is_floating_point else value
         return Unknown(assumed) if self.dtype.is_floating_point else UnknownCount(assumed)
 
-    def decision(self: Any, name: str) -> Any:
+    def decision(self: object, name: str) -> Any:
         known = getattr(self, KNOWN, None)
         if known is not None:
             return known

@@ -129,7 +129,7 @@ def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     return peft.get_peft_model(model, lora, autocast_adapter_dtype=settings.get("lora_dtype", "fp32") == "fp32")
 
 
-def quantized(model: Any, form: str, compute_dtype: Any) -> Any:
+def quantized(model: Any, form: str, compute_dtype: object) -> Any:
     """Every linear layer but the head as bitsandbytes' 4-bit layer, its random weight quantized on the device."""
     torch, bnb = library("torch"), library("bitsandbytes")
     quant_type = form.partition("-")[0]

@@ -23,7 +23,7 @@ _IMAGE_SIDE: Final = 224
 _FRAMES_A_POSITION: Final = 2  # the second convolution of Whisper's encoder has stride 2 (modeling_whisper.py)
 
 
-def loader_of(config: Any, head: str) -> Any:
+def loader_of(config: object, head: str) -> Any:
     """transformers' auto class for a config: the one that has the class which `architectures` names.
 
     That is the bare model where it names that. Without a name, of encoder-decoders both halves, of images and text the
@@ -45,7 +45,7 @@ def loader_of(config: Any, head: str) -> Any:
     return transformers.AutoModel
 
 
-def _unnamed_order(config: Any) -> tuple[str, ...]:
+def _unnamed_order(config: object) -> tuple[str, ...]:
     """Auto classes of text in the order in which one that has the config is taken.
 
     An encoder's class of its own decoder wants `is_decoder`; one of text alone leaves out a model's towers.
@@ -63,13 +63,13 @@ def _classes(auto: Any, config: Any) -> set[str]:
     return {one.__name__ for one in (found if isinstance(found, list | tuple) else [found])}
 
 
-def _inner(model: Any) -> Any:
+def _inner(model: object) -> Any:
     """The class of transformers inside of DDP's and peft's."""
     inner = getattr(model, "module", model)
     return getattr(inner, "get_base_model", lambda: inner)()
 
 
-def sees_more_than_text(model: Any) -> bool:
+def sees_more_than_text(model: object) -> bool:
     """Whether a model that is fed texts has a part that they do not go through."""
     inner = _inner(model)
     if getattr(inner, "main_input_name", None) != "input_ids":
@@ -78,12 +78,12 @@ def sees_more_than_text(model: Any) -> bool:
     return "labels" in takes and any(getattr(inner.config, f"{kind}_config", None) is not None for kind in _TOWERS)
 
 
-def fills_masks(model: Any) -> bool:
+def fills_masks(model: object) -> bool:
     """Whether a class of transformers is an encoder's that fills masks: it has no cache, and peft no kind for it."""
     return type(model).__name__.endswith("ForMaskedLM")
 
 
-def batch_of(model: Any, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
+def batch_of(model: object, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
     """What one forward pass of training is called with, and its labels. Raises UsageError for what has no loss."""
     torch, inner = library("torch"), _inner(model)
     samples, tokens = int(settings.get("micro_batch_size", 1)), int(settings.get("sequence_length", 1))
@@ -113,7 +113,7 @@ def batch_of(model: Any, settings: Mapping[str, Any], device: str) -> dict[str, 
     return {"input_ids": ids, "labels": labels, **without_cache}
 
 
-def _pixels(config: Any, samples: int, model: Any, device: str) -> Any:
+def _pixels(config: object, samples: int, model: Any, device: str) -> Any:
     side = getattr(config, "image_size", None) or _IMAGE_SIDE
     sides = tuple(side) if isinstance(side, list | tuple) else (side, side)
     shape = samples, getattr(config, "num_channels", 3), *sides

@@ -138,7 +138,7 @@ def replicated(model: Any, device: str, recorder: Recorder) -> Any:
     return wrapped
 
 
-def sharded(model: Any, mesh: Any, settings: Any) -> None:
+def sharded(model: Any, mesh: object, settings: Any) -> None:
     """FSDP 2 over the mesh: each layer its own unit, embedding and output layer where the framework has them so, then
     what is left."""
     fsdp = library("torch.distributed.fsdp")
@@ -174,7 +174,7 @@ def layers_of(model: Any) -> list[Any]:
     return list(max(lists, key=len, default=[]))
 
 
-def cut(model: Any, mesh: Any) -> None:
+def cut(model: Any, mesh: object) -> None:
     """Tensor parallelism: q, k, v, gate, up by columns, o and down by rows, embedding and head by vocabulary.
 
     What is left (norms) is replicated, so that clipping and the optimizer meet one kind of tensor. Raises UsageError
@@ -207,7 +207,7 @@ def _replicated_module(module: object, mesh: object) -> None:
     """The same weight on every rank, as a distributed tensor; inputs and outputs are plain ones."""
     tensor, torch = library("torch.distributed.tensor"), library("torch")
 
-    def distributed(_: Any, inputs: Any, mesh: Any) -> Any:
+    def distributed(_: object, inputs: Any, mesh: object) -> Any:
         return tuple(
             tensor.DTensor.from_local(value, mesh, [tensor.Replicate()], run_check=False)
             if isinstance(value, torch.Tensor)
@@ -215,7 +215,7 @@ def _replicated_module(module: object, mesh: object) -> None:
             for value in inputs
         )
 
-    def local_again(_: Any, output: Any, mesh: Any) -> Any:
+    def local_again(_: object, output: Any, mesh: object) -> Any:
         return output.to_local()
 
     tensor.distribute_module(module, mesh, input_fn=distributed, output_fn=local_again)

@@ -61,7 +61,7 @@ class Recorder(Protocol):
     def owned(self) -> dict[str, int]: ...
 
 
-def local(tensor: Any) -> Any:
+def local(tensor: object) -> Any:
     """A tensor, or the part of a distributed one that this rank holds."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 

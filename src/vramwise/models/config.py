@@ -56,7 +56,7 @@ class Config:
         """The `model_type`; empty where the config has none."""
         return str(self.values.get("model_type") or "")
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         """A raw value; an explicit null counts as absent."""
         value = self.values.get(name)
         return default if value is None else value

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, field, fields
-from typing import Any, Self
+from typing import Self
 
 from vramwise.engines import engine_named
 from vramwise.records import record, replace
@@ -128,7 +128,7 @@ class Settings:
                 table[name] = value if type(value) in _PLAIN_TYPES else kind.to_json(value)
         return table
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: object) -> Self:
         """A copy with other values; changed keys count as given."""
         return replace(self, **changes, explicit=self.explicit | set(changes))
 

@@ -34,7 +34,7 @@ class ResolvedTrain(TrainSettings):
     """A micro-batch of fewer tokens has its logits made: `loss` is `fused`, not `fused-linear`; 0: none has."""
 
     @classmethod
-    def of(cls, train: TrainSettings, **decided: Any) -> Self:
+    def of(cls, train: TrainSettings, **decided: object) -> Self:
         """The settings with these keys decided, which count as given."""
         return cls(**{**vars(train), **decided, "explicit": train.explicit.union(decided)})
 

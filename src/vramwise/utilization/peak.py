@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import product
-from typing import Any
+from types import ModuleType
 
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.formats import dtype
@@ -45,7 +45,7 @@ def measured_peak(name: str, device: str = "cuda") -> dict[str, object]:
     return {"gpu": of, "dtype": of_dtype, "tflops": rates[best], "shape": best, "shapes": len(shapes)}
 
 
-def _rate(torch: Any, shape: tuple[int, int, int], kind: Any, device: str) -> float:
+def _rate(torch: ModuleType, shape: tuple[int, int, int], kind: object, device: str) -> float:
     m, n, k = shape
     a = torch.randn(m, k, device=device).to(kind)
     b = torch.randn(k, n, device=device).to(kind)
@@ -56,7 +56,7 @@ def _rate(torch: Any, shape: tuple[int, int, int], kind: Any, device: str) -> fl
     return 2.0 * m * n * k / min(timed(torch, a, b, out)) / TERA
 
 
-def _timed_on_gpu(torch: Any, a: Any, b: Any, out: Any) -> Iterator[float]:
+def _timed_on_gpu(torch: ModuleType, a: object, b: object, out: object) -> Iterator[float]:
     """Seconds of each repeat; the events are read once all have run, so that the queue never runs dry."""
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(REPEATS)]
     for begin, end in events:
@@ -68,7 +68,7 @@ def _timed_on_gpu(torch: Any, a: Any, b: Any, out: Any) -> Iterator[float]:
         yield float(begin.elapsed_time(end)) / 1000
 
 
-def _timed_on_processor(torch: Any, a: Any, b: Any, out: Any) -> Iterator[float]:
+def _timed_on_processor(torch: ModuleType, a: object, b: object, out: object) -> Iterator[float]:
     for _ in range(REPEATS):
         begin = time.perf_counter()
         torch.matmul(a, b, out=out)

@@ -161,12 +161,12 @@ def lightning_class(watch_of: MakesWatch) -> type[Any]:
             self._follower = Follower(self.watched, "pytorch", _CALLED_BY_LIGHTNING)
             self._last = 0
 
-        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        def on_train_start(self, trainer: Any, pl_module: object) -> None:
             optimizer = trainer.optimizers[0] if trainer.optimizers else None
             model = transformers_model_in(pl_module) or pl_module
             self._follower.begin(model, optimizer, _lightning_arguments(trainer))
 
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: object) -> None:
             """A step ends where the optimizer stepped, not with each accumulated batch."""
             if trainer.global_step == self._last:
                 return
@@ -192,7 +192,7 @@ def _lightning() -> Any:
     raise VramwiseError("the Lightning callback needs Lightning: pip install lightning")
 
 
-def trainer_arguments(args: Any) -> dict[str, Any]:
+def trainer_arguments(args: object) -> dict[str, Any]:
     """What of transformers' TrainingArguments says something about memory."""
     names = (
         "per_device_train_batch_size", "gradient_accumulation_steps", "max_grad_norm", "bf16", "fp16", "world_size",
@@ -202,7 +202,7 @@ def trainer_arguments(args: Any) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
-def _lightning_arguments(trainer: Any) -> dict[str, Any]:
+def _lightning_arguments(trainer: object) -> dict[str, Any]:
     precision = str(getattr(trainer, "precision", ""))
     return {
         "bf16": precision == "bf16-mixed",

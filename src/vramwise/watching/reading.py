@@ -155,7 +155,7 @@ def _read_precision(taken: Taken, base: Any, autocast: str | None, *, is_quantiz
         taken.take("precision", stored, "the model's parameters")
 
 
-def _read_method(taken: Taken, model: Any, base: Any, quantization: Any) -> None:
+def _read_method(taken: Taken, model: Any, base: Any, quantization: object) -> None:
     adapters = getattr(model, "peft_config", None)
     if adapters:
         lora = next(iter(adapters.values()))

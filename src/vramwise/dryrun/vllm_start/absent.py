@@ -31,32 +31,32 @@ NAMESPACES = frozenset({
 class Anything:
     """Whatever is asked of it: any attribute, call, index; a decorator returns what it decorates."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
 
     def __getattr__(self, key: str) -> Any:
         if key.startswith("__") and key.endswith("__"):
             raise AttributeError(key)
         return Anything()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type) else Anything()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return Anything()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
         from pydantic_core import core_schema
 
         return core_schema.any_schema()
 
-    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+    def __mro_entries__(self, bases: object) -> tuple[type, ...]:
         return (object,)
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         return self
 
     __ror__ = __or__
@@ -84,18 +84,18 @@ class Kernel:
         self.arg_names: list[str] = []
         functools.update_wrapper(self, function)
 
-    def __getitem__(self, grid: Any) -> Callable[..., None]:
-        def launch(*args: Any, **kwargs: Any) -> None:
+    def __getitem__(self, grid: object) -> Callable[..., None]:
+        def launch(*args: object, **kwargs: object) -> None:
             if callable(grid):
                 with contextlib.suppress(Exception):
                     grid(kwargs)
 
         return launch
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self.fn(*args, **kwargs)
 
-    def warmup(self, *args: Any, **kwargs: Any) -> None: ...
+    def warmup(self, *args: object, **kwargs: object) -> None: ...
 
     run = warmup
 
@@ -103,16 +103,16 @@ class Kernel:
 class _Config:
     """A configuration of Triton's autotuner."""
 
-    def __init__(self, kwargs: Any = None, num_warps: int = 4, num_stages: int = 3, **others: Any) -> None:
+    def __init__(self, kwargs: object = None, num_warps: int = 4, num_stages: int = 3, **others: object) -> None:
         self.kwargs, self.num_warps, self.num_stages = kwargs or {}, num_warps, num_stages
         self.__dict__.update(others)
 
 
-def _jit(function: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+def _jit(function: Callable[..., Any] | None = None, **kwargs: object) -> Any:
     return Kernel(function) if function is not None else Kernel
 
 
-def _decorator(*args: Any, **kwargs: Any) -> Any:
+def _decorator(*args: object, **kwargs: object) -> Any:
     return lambda function: function
 
 
@@ -157,7 +157,7 @@ class _AbsentModule(ModuleType):
 class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """The last resort of imports: an empty module for each of PACKAGES and vLLM's EXTENSIONS."""
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
         first, _, last = name.partition(".")[0], "", name.rpartition(".")[2]
         if first in PACKAGES or (first == "vllm" and EXTENSIONS.fullmatch(last)):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -195,7 +195,7 @@ class _Operation:
             raise AttributeError(overload)
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._name in self._results:
             return self._results[self._name](*args, **kwargs)
         self._unanswered[self._name] += 1

@@ -20,7 +20,7 @@ class Printed:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def info(self, text: str, *values: Any, **others: Any) -> None:
+    def info(self, text: str, *values: object, **others: object) -> None:
         self.lines.append(text % values if values else text)
 
     info_once = info
@@ -34,7 +34,7 @@ class Printed:
 def cache_of(question: Mapping[str, Any]) -> Any:
     """For `profile_run`'s `after`: the cache of what is left of `pool_bytes`, or `cache_bytes` where they are given."""
 
-    def told(config: Any, runner: Any, charged_bytes: int) -> dict[str, Any]:
+    def told(config: object, runner: Any, charged_bytes: int) -> dict[str, Any]:
         given = question["cache_bytes"]
         left = given if given is not None else question["pool_bytes"] - charged_bytes
         specification = runner.get_kv_cache_spec()

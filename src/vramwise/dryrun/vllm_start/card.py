@@ -36,7 +36,7 @@ class Stream:
 
     cuda_stream, device_index, device_type = 0, 0, 1
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         self.device = torch.device("cuda", 0)
 
     def __enter__(self) -> Stream:
@@ -44,9 +44,9 @@ class Stream:
 
     def __exit__(self, *args: object) -> None: ...
 
-    def wait_stream(self, *args: Any) -> None: ...
+    def wait_stream(self, *args: object) -> None: ...
 
-    def wait_event(self, *args: Any) -> None: ...
+    def wait_event(self, *args: object) -> None: ...
 
     def synchronize(self) -> None: ...
 
@@ -60,11 +60,11 @@ class Stream:
 class Event:
     """An event that has happened."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
 
-    def record(self, *args: Any) -> None: ...
+    def record(self, *args: object) -> None: ...
 
-    def wait(self, *args: Any) -> None: ...
+    def wait(self, *args: object) -> None: ...
 
     def synchronize(self) -> None: ...
 
@@ -128,7 +128,7 @@ def _answers(card: Card, memory: CardMemory, devices: int) -> dict[str, Any]:
         is_multi_gpu_board=0, pci_bus_id=0,
     )  # fmt: skip
 
-    def same(value: Any) -> Any:
+    def same(value: object) -> Any:
         return lambda *args, **kwargs: value  # a function of its own for each: dynamo tells them apart by identity
 
     nothings = ("_lazy_init", "init", "set_device", "synchronize", "empty_cache", "set_stream", "manual_seed",

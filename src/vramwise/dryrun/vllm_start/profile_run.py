@@ -55,7 +55,7 @@ def start(config: Any, card: Card, ranks: int) -> type:
 
 
 @contextmanager
-def phases(runner: Any, memory: CardMemory) -> Iterator[dict[str, Peak]]:
+def phases(runner: object, memory: CardMemory) -> Iterator[dict[str, Peak]]:
     """Peaks of the profile run's phases, each above what was allocated before the profile run."""
     whole = memory.watch()
     found = {"profile run": whole}
@@ -68,7 +68,7 @@ def phases(runner: Any, memory: CardMemory) -> Iterator[dict[str, Peak]]:
 def _watched(
     original: Callable[..., Any], phase: str, start_bytes: int, memory: CardMemory, found: dict[str, Peak]
 ) -> Callable[..., Any]:
-    def method(*args: Any, **kwargs: Any) -> Any:
+    def method(*args: object, **kwargs: object) -> Any:
         peak = found[phase] = memory.watch()
         peak.start_bytes = start_bytes
         try:

@@ -114,10 +114,10 @@ class _NoNccl:
 
     rank, disabled, available = 0, False, True
 
-    def __init__(self, group: Any = None, device: Any = None, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, group: object = None, device: object = None, *args: object, **kwargs: object) -> None:
         self.group, self.device = group, device
 
-    def all_reduce(self, tensor: torch.Tensor, out_tensor: torch.Tensor | None = None, *a: Any, **k: Any) -> Any:
+    def all_reduce(self, tensor: torch.Tensor, out_tensor: torch.Tensor | None = None, *a: object, **k: object) -> Any:
         return torch.empty_like(tensor) if out_tensor is None else out_tensor
 
     def __getattr__(self, key: str) -> Any:
@@ -127,7 +127,7 @@ class _NoNccl:
 class _Disabled:
     disabled = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
 
     def __getattr__(self, key: str) -> Any:
         return lambda *args, **kwargs: False
@@ -151,7 +151,7 @@ def _apply(module: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], 
 _fake_classes: dict[type, type] = {}
 
 
-def _fake_parameter(cls: type, data: Any = None, **kwargs: Any) -> Any:
+def _fake_parameter(cls: type, data: Any = None, **kwargs: object) -> Any:
     """vLLM's own parameter classes around a fake tensor: an object of both."""
     from torch._subclasses.fake_tensor import FakeTensor
 

@@ -50,7 +50,7 @@ class FakeCuda(TorchDispatchMode):
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         name: str = func._schema.name
         body = self._custom_operations.get(name)
@@ -83,14 +83,14 @@ class FakeCuda(TorchDispatchMode):
             self._memory.passes(sort_blocks(fakes[0]), "sort")
         return made
 
-    def view_of_host(self, value: Any) -> Any:
+    def view_of_host(self, value: object) -> Any:
         """The card's view of a host tensor, which takes nothing there; other values as they are."""
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
             return value
         with self._fake:
             return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
-    def _counted(self, value: Any, name: str, inputs: set[int]) -> Any:
+    def _counted(self, value: object, name: str, inputs: set[int]) -> Any:
         if not isinstance(value, FakeTensor):
             return value
         if value.fake_device.type == "cpu":

@@ -193,5 +193,5 @@ def _generation(speed: str | None) -> int | None:
     return None if rate is None else _PCIE_GENERATION.get(rate)
 
 
-def _or(one: Any, other: Any) -> Any:
+def _or(one: object, other: object) -> Any:
     return other if one is None else one

@@ -91,7 +91,7 @@ def _through_nvml() -> DriverFacts | None:
 def _gpu(nvml: Any, index: int) -> GpuFacts:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
 
-    def ask(name: str, *arguments: Any) -> Any:
+    def ask(name: str, *arguments: object) -> Any:
         return _ask(nvml, name, handle, *arguments)
 
     memory, use = ask("nvmlDeviceGetMemoryInfo"), ask("nvmlDeviceGetUtilizationRates")
@@ -158,7 +158,7 @@ def _name(nvml: object, pid: int) -> str:
     return _text(_ask(nvml, "nvmlSystemGetProcessName", pid)) or ""
 
 
-def _ask(nvml: Any, question: str, *about: Any) -> Any:
+def _ask(nvml: Any, question: str, *about: object) -> Any:
     """The answer, None where this GPU or driver does not know the question."""
     mismatch = getattr(nvml, "NVMLLibraryMismatchError", None)  # newer bindings on an older driver
     mismatches: tuple[type[Exception], ...] = (mismatch,) if isinstance(mismatch, type) else ()

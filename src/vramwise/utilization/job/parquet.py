@@ -155,7 +155,7 @@ def _packed(rows: Any, width: int) -> Any:
     return np.packbits(bits.reshape(len(rows), -1), axis=-1, bitorder="little")
 
 
-def _deltas(given: Any) -> bytes:
+def _deltas(given: object) -> bytes:
     """DELTA_BINARY_PACKED: the first number, then blocks of differences less the least of each block."""
     import numpy as np
 

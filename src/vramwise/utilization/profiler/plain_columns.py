@@ -49,7 +49,7 @@ class Column:
     def __setitem__(self, key: slice, value: Iterable[object]) -> None:
         self.values[key] = list(value)
 
-    def _with(self, other: Any, of_two: Callable[[Any, Any], Any]) -> Column:
+    def _with(self, other: object, of_two: Callable[[Any, Any], Any]) -> Column:
         return Column(map(of_two, self.values, _numbers(other)))
 
     def __add__(self, other: object) -> Column:

@@ -55,7 +55,7 @@ def _said_as_named(folder: str) -> Iterator[None]:
         raise
 
 
-def _as_named(value: Any, folder: str) -> Any:
+def _as_named(value: object, folder: str) -> Any:
     """What is said of a file, under the name that a person gave it."""
     if isinstance(value, str):
         return value.replace(folder + os.sep, "") if folder in value else value

@@ -100,7 +100,7 @@ def address_of(table: Mapping[str, Any]) -> str:
     return urlencode(flat, quote_via=quote, safe="/:,@")
 
 
-def _in_address(value: Any) -> str:
+def _in_address(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
@@ -125,7 +125,7 @@ def _key(key: str) -> str:
     return key if plain else _text(key)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):

@@ -44,7 +44,7 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
         tools = http_server(answering)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: Any) -> AsyncIterator[None]:
+    async def lifespan(_: object) -> AsyncIterator[None]:
         await answering.quick.warm(answering.quick.most)
         async with tools.session_manager.run() if tools is not None else contextlib.nullcontext():
             try:
@@ -70,7 +70,7 @@ def create_app(answering: Answering, *, mcp: bool = False) -> Any:
 
     app.add_api_route("/api/v1/openapi.json", described, methods=["GET"], include_in_schema=False)
 
-    async def refused(_: Any, refusal: Refusal) -> Any:
+    async def refused(_: object, refusal: Refusal) -> Any:
         closing = {"connection": "close"} if refusal.status in (408, 413) else None
         return responses.Response(said(refusal), refusal.status, closing, "application/json")
 

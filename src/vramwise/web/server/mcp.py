@@ -26,7 +26,7 @@ def server(ask: Ask) -> Any:
     except ImportError:
         raise UsageError(NEEDS) from None
 
-    async def list_tools(context: Any, asked: Any) -> Any:
+    async def list_tools(context: object, asked: object) -> Any:
         return types.ListToolsResult(
             tools=[
                 types.Tool(name=one["name"], description=one["description"], input_schema=one["input_schema"])
@@ -34,7 +34,7 @@ def server(ask: Ask) -> Any:
             ]
         )
 
-    async def call_tool(context: Any, asked: Any) -> Any:
+    async def call_tool(context: object, asked: Any) -> Any:
         arguments = asked.arguments or {}
         if asked.name not in {one["name"] for one in tools()}:
             text = json.dumps({"error": {"kind": "UnknownNameError", "message": "no such tool", "exit_code": 2}})

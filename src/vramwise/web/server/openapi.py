@@ -91,7 +91,7 @@ def _schemas() -> dict[str, Any]:
     return {name: _moved(schema, f"#/components/schemas/{name}/") for name, schema in found.items()}
 
 
-def _moved(schema: Any, home: str) -> Any:
+def _moved(schema: object, home: str) -> Any:
     """The schema with its inner references where they stand in the document."""
     if isinstance(schema, dict):
         return {
