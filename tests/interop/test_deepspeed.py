@@ -204,3 +204,44 @@ def test_what_a_file_leaves_open_follows_the_trainer(tables: dict[str, Any], pre
     config = json.dumps({**tables, "zero_optimization": {"stage": 2}})
     line = ["python", "train.py", "--model_name_or_path", "Qwen/Qwen3-8B", "--bf16", "--deepspeed", config]
     assert launched(line)[0]["precision"] == precision
+
+
+def test_a_file_beside_a_model_lists_every_name_it_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = {
+        "train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": "auto", "wall_clock_breakdown": False,
+        "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "stagee": 2}, "_comment": "mine",
+        "bf16": {"enabled": True}, "steps_per_prin": 10, "compression_training": {"sparse_pruning": {"x": 1}},
+    }  # fmt: skip
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps(config))
+    assert main(["estimate", "llama-3.1-8b", str(path), "--gpu", "h100-sxm-80gb", "--json"]) in (0, 3)
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    said = "DeepSpeed: "
+    assert (
+        f"{said}read from it: train_micro_batch_size_per_gpu, zero_optimization.stage, "
+        "zero_optimization.offload_optimizer.device, bf16.enabled" in notes
+    )
+    assert f'{said}left to the trainer ("auto"): gradient_accumulation_steps' in notes
+    assert f"{said}not counted: compression_training (masks and quantized copies of weights)" in notes
+    assert f"{said}unknown to it, left out: zero_optimization.stagee, steps_per_prin" in notes
+    assert any(note.startswith(f"{said}no effect on the memory counted here: wall_clock_breakdown") for note in notes)
+    assert not any("_comment" in note or "sparse_pruning" in note for note in notes)
+
+
+def test_a_whole_batch_alone_is_said_not_to_be_shared_out(tmp_path: Path) -> None:
+    path = tmp_path / "ds.json"
+    path.write_text(json.dumps({"train_batch_size": 64, "zero_optimization": {"stage": 2}}))
+    words = ["deepspeed", "train.py", "--model_name_or_path", "gpt2", "--deepspeed", str(path)]
+    assert any("train_batch_size over GPUs" in note for note in read_command(words).notes)
+
+
+def test_accelerates_file_lists_what_is_read_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(
+        "distributed_type: FSDP\nnum_processes: 4\nmixed_precision: bf16\nfsdp_config:\n  fsdp_offload_params: true\n"
+    )
+    words = ["accelerate", "launch", "--config_file", str(path), "train.py", "--model_name_or_path", "gpt2"]
+    assert (
+        "accelerate: read from it: distributed_type, num_processes, mixed_precision, fsdp_offload_params"
+        in read_command(words).notes
+    )

@@ -29,7 +29,7 @@ _WITH_PREFIX = frozenset({
 })  # fmt: skip
 """Settings that may be written without "stage3_" too."""
 _SWITCHES = ("overlap_comm", "contiguous_gradients", "reduce_scatter", "zero_quantized_weights")
-_NOT_COUNTED = {
+NOT_COUNTED = {
     "zero_quantized_gradients": "the 8- and 4-bit copies of gradients between nodes",
     "zero_quantized_nontrainable_weights": "frozen weights in 8 bit: they are taken as 16 bit",
     "stage3_use_all_reduce_for_fetch_params": "weights are taken as gathered, not summed",
@@ -40,9 +40,11 @@ _NOT_COUNTED = {
     "mics_shard_size": "weights are shared by all ranks here",
 }
 """Settings of zero_optimization that change memory and that no key of a scenario has."""
-_NOT_COUNTED_ABOVE = {
+NOT_COUNTED_ABOVE = {
     "activation_checkpointing": "DeepSpeed's own checkpoint function, where a model calls it",
     "amp": "apex amp",
+    "compression_training": "masks and quantized copies of weights",
+    "progressive_layer_drop": "layers that steps leave out",
     "compile": "DeepCompile's own schedule of gathers",
     "torch_autocast": "weights in fp32 that are gathered in 16 bit",
     "sparse_attention": "sparse attention",
@@ -142,8 +144,8 @@ def read_deepspeed(
     if stage:
         _read_zero(found, zero, hidden_size, leaves_auto=leaves_auto)
         _read_offload(found, zero, stage)
-    above = {name for name in _NOT_COUNTED_ABOVE if _is_on(config.get(name))}
-    found.notes += [f"not counted: {name} ({_NOT_COUNTED_ABOVE[name]})" for name in sorted(above)]
+    above = {name for name in NOT_COUNTED_ABOVE if is_on(config.get(name))}
+    found.notes += [f"not counted: {name} ({NOT_COUNTED_ABOVE[name]})" for name in sorted(above)]
     return found
 
 
@@ -218,8 +220,8 @@ def _read_zero(
     for name in _SWITCHES:
         if zero.get(name) is not None and zero[name] != "auto":
             found.train[name] = bool(zero[name])
-    on = sorted(name for name in _NOT_COUNTED if _is_on(zero.get(name)))
-    found.notes += [f"not counted: zero_optimization.{name} ({_NOT_COUNTED[name]})" for name in on]
+    on = sorted(name for name in NOT_COUNTED if is_on(zero.get(name)))
+    found.notes += [f"not counted: zero_optimization.{name} ({NOT_COUNTED[name]})" for name in on]
 
 
 def _read_offload(found: DeepSpeedSettings, zero: Mapping[str, object], stage: int) -> None:
@@ -270,7 +272,7 @@ def _dtype(name: str, value: object) -> str:
     return _DTYPES[str(value)]
 
 
-def _is_on(value: object) -> bool:
+def is_on(value: object) -> bool:
     """Whether a setting is set: a table is, unless it says that it is not enabled or holds nothing; a size beyond 1."""
     if isinstance(value, Mapping):
         return bool(value) and value.get("enabled", True) is not False

@@ -47,7 +47,10 @@ class Launcher:
     def said(self) -> list[str]:
         """Notes, of the launcher's own options too."""
         unsaid = [] if self.gpus else [GPUS_UNSAID]
-        return [*self.notes, *(self.accelerate.notes() if self.accelerate else ()), *unsaid]
+        own = self.accelerate
+        read = own.understood() if own is not None and own.first("config_file", "accelerate_config") else ()
+        named = [f"accelerate: read from it: {', '.join(name for name in read if name[0] != '-')}"] if read else []
+        return [*self.notes, *named, *(own.notes() if own is not None else ()), *unsaid]
 
 
 def launcher_of(start: Start) -> Launcher:

@@ -27,7 +27,8 @@ def read(start: Start) -> Launch:
     files = [words.pop(place + 1) for place in reversed(range(len(words) - 1)) if words[place] == "--config"]
     files += [word.partition("=")[2] for word in words if word.startswith("--config=")]
     notes = read_nested(options, [word for word in words if not word.startswith("--config")], files)
-    model = one_model("NeMo-RL", options.first("policy.model_name"), "policy.model_name=MODEL")
+    hint = "; ".join(("policy.model_name=MODEL", *(note for note in notes if note.startswith("it builds on"))))
+    model = one_model("NeMo-RL", options.first("policy.model_name"), hint)
     algorithm = _algorithm(options, start.program)
     each = options.number("cluster.gpus_per_node") or 1
     gpus = each * (options.number("cluster.num_nodes") or 1)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.beside import file_table
 from vramwise.interop.deepspeed import deepspeed_table, read_deepspeed
+from vramwise.interop.deepspeed_listed import listed
 from vramwise.interop.launch.launchers import Launcher
 from vramwise.interop.launch.options import Options, whole_number
 from vramwise.interop.launch.values import switch
@@ -56,10 +57,12 @@ def sharding_of(options: Options, launcher: Launcher) -> Sharding:
             found.settings["compile"] = True
     if isinstance(own, str):
         named, notes = ({}, []) if own.lstrip().startswith("{") else deepspeed_table(own)
-        take_deepspeed(found, named or json_or_file(own))
-        found.notes += notes
+        table = named or json_or_file(own)
+        take_deepspeed(found, table)
+        found.notes += [*notes, *_named_in(table)]
     elif isinstance(own, Mapping):
         take_deepspeed(found, own)
+        found.notes += _named_in(own)
     elif options.is_on("deepspeed") or options.number("zero_stage", "deepspeed_stage"):
         _of_the_script(found, options)
     elif options.values.get("fsdp") and not is_no(options.values["fsdp"]):
@@ -114,6 +117,11 @@ def take_deepspeed(found: Sharding, table: Mapping[str, object]) -> None:
     found.notes += [f"DeepSpeed: {note}" for note in read.notes]
 
 
+def _named_in(table: Mapping[str, object]) -> list[str]:
+    """What DeepSpeed's configuration sets, name by name."""
+    return [f"DeepSpeed: {note}" for note in listed(table)]
+
+
 def _mixed_precision(found: Sharding, accelerate: Options) -> None:
     mixed = accelerate.first("mixed_precision")
     if mixed in ("bf16", "fp16", "fp8"):
@@ -128,7 +136,7 @@ def _accelerate(found: Sharding, accelerate: Options) -> None:
         named = accelerate.first("deepspeed_config_file")
         table, notes = deepspeed_table(named) if named else (_shorthand(accelerate), [])
         take_deepspeed(found, table)
-        found.notes += notes
+        found.notes += [*notes, *(_named_in(table) if named else ())]
     elif kind == "FSDP" or accelerate.is_on("use_fsdp"):
         table = {name: value for name, value in accelerate.values.items() if name.startswith("fsdp_")}
         read_fsdp(found, {name.removeprefix("fsdp_"): value for name, value in table.items()}, version=1)
