@@ -136,6 +136,37 @@ def test_where_nothing_fits_the_largest_of_the_family_stands_beside_it(capsys):
     assert re.search(r"train it +full +\d+ × H200 141 GB \(FSDP, checkpointing(, tight)?\)", screen)
 
 
+def test_a_model_that_runs_slowly_alone_has_a_command_for_it(capsys):
+    screen = asked(capsys, "mixtral-8x7b", "--gpu", "3090")
+    assert "4 bit   slowly" in screen
+    run, train = commands(screen)
+    assert run[:5] == ["vramwise", "estimate", "mixtral-8x7b", "--task", "serve"]
+    assert "--num-gpus" in train
+    assert json.loads(asked(capsys, *run[2:], "--json"))["verdict"]["fits"]
+
+
+def test_a_family_is_a_makers_and_no_mere_word(capsys):
+    """gpt-j is no smaller gpt-oss; Llama 3.2 1B stands before others' copies of its type."""
+    assert "of its family" not in asked(capsys, "gpt-oss-20b", "--gpu", "4060")
+    small = asked(capsys, "llama-3.1-8b", "--gpu", "4060", "--gpu-free-bytes", "3GiB", code=3)
+    assert "of its family  run it: Llama 3.2 1B" in small
+
+
+def test_where_not_even_a_family_fits_the_next_command_says_what_does(capsys):
+    found = commands(asked(capsys, "kimi-k2", "--gpu", "4060", "--gpu-free-bytes", "2GiB", code=3))
+    assert found[0] == ["vramwise", "fit", "--gpu", "4060", "--gpu-free-bytes", "2GiB"]
+    assert main([*found[0][1:], "--top", "1", "--json"]) == 0
+
+
+def test_a_card_of_other_code_is_said_to_be_one(capsys):
+    assert "note          TPU v5e does not run CUDA code" in asked(capsys, "gpt2", "--gpu", "tpu-v5e")
+    assert "does not run CUDA code" not in asked(capsys, "gpt2", "--gpu", "4090")
+
+
+def test_a_card_that_is_named_after_its_memory_says_it_once(capsys):
+    assert "× GB10 (DGX Spark) 128GB (FSDP" in asked(capsys, "gemma-3-27b", "--gpu", "gb10")
+
+
 def test_experts_that_stay_in_16_bit_are_quantized_too_where_that_helps(capsys):
     door = json.loads(asked(capsys, "qwen3-30b-a3b", "--gpu", "5090", "--json"))
     qlora = door["fine_tune"][0]

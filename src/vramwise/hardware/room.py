@@ -165,17 +165,22 @@ _RUNTIMES = {
 }  # fmt: skip
 
 
+def not_of_cuda(gpu: Gpu) -> str:
+    """What the numbers are of a card that runs other code."""
+    return (
+        f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
+        f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} takes beside them, and which temporaries it does without, is "
+        "not known"
+    )
+
+
 def device_notes(scenario: Scenario, gpu: Gpu | None) -> Iterator[str]:
     """What is assumed of a device that shares memory, does not run CUDA code, or is not named."""
     if gpu is not None and gpu.memory_note is not None and scenario.gpu_total_bytes is None and scenario.num_gpus:
         yield gpu.memory_note
     own = engine_named(scenario.serve.engine).vendor if scenario.task in ("serve", "load") else ""
     if gpu is not None and not gpu.runs_cuda_code and gpu.vendor != own and scenario.num_gpus:
-        yield (
-            f"{gpu.name} does not run CUDA code: the numbers are those of the CUDA code, without a CUDA context; what "
-            f"{_RUNTIMES.get(gpu.vendor, 'its runtime')} takes beside them, and which temporaries it does without, is "
-            "not known"
-        )
+        yield not_of_cuda(gpu)
     train = scenario.train
     if gpu is None and scenario.task == "train" and train.precision.startswith("fp8") and train.fp8_recipe is None:
         yield "no card is named: fp8 weights are kept as on Hopper (compute capability 9.0); --gpu says which card"

@@ -47,13 +47,14 @@ def members(family: str) -> tuple[str, ...]:
 
 
 def smaller_ones(question: Question) -> Iterator[tuple[str, Bounds]]:
-    """Models of the same family with fewer parameters that may fit, one of each architecture, the largest first."""
+    """Models of the same family with fewer parameters that may fit, one of each architecture: those of the same maker,
+    then others' of the same type, each the largest first. A word alone makes no family: gpt-j is no smaller gpt-oss."""
     own, room = question.model, question.machine.room_bytes
     most = min(own.num_parameters - 1, int(room / LEAST_BYTES_PER_PARAMETER))
-    ids = set(named(family_of(own.id))) or {
-        one for one in names().own if entry(one).model_type == own.config.model_type
-    }
-    sized = sorted(((num_parameters_of(one) or 0, one) for one in ids.intersection(names().own)), reverse=True)
-    for size, one in sized:
-        if 0 < size <= most and (bounds := known_bounds(one)) is not None:
-            yield one, bounds
+    same_type = {one for one in names().own if entry(one).model_type == own.config.model_type}
+    ids = set(named(family_of(own.id))).intersection(names().own) or same_type
+    makers = {one for one in ids if one.partition("/")[0] == own.id.partition("/")[0]}
+    for group in (makers, ids.intersection(same_type) - makers):
+        for size, one in sorted(((num_parameters_of(one) or 0, one) for one in group), reverse=True):
+            if 0 < size <= most and (bounds := known_bounds(one)) is not None:
+                yield one, bounds

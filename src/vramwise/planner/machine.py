@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from vramwise.errors import UsageError
 from vramwise.estimation import on_this_machine
@@ -35,6 +35,10 @@ class Machine:
     bandwidths_gb_s: tuple[float, ...] = ()
     """Of a card, or of each of unequal ones; empty where one's is not known."""
 
+    def flags(self) -> Iterator[str]:
+        """The words that name it on a command line."""
+        return flags_of(self.written)
+
     @property
     def gpu_id(self) -> str | None:
         return self.gpu.id if self.gpu is not None else None
@@ -43,6 +47,16 @@ class Machine:
     def runs_cuda_code(self) -> bool:
         """Whether engines that are written for CUDA run; a card that is not named is taken for one that does."""
         return self.gpu is None or self.gpu.runs_cuda_code
+
+
+def flags_of(settings: Mapping[str, object]) -> Iterator[str]:
+    """Settings as words of a command line."""
+    for key, value in settings.items():
+        name = key.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{name}" if value else f"--no-{name}"
+        else:
+            yield from (f"--{name}", str(value))
 
 
 def machine_keys() -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from vramwise.errors import VramwiseError
 from vramwise.models import Model
 from vramwise.planner.bounds import Bounds
-from vramwise.planner.machine import Machine
+from vramwise.planner.machine import Machine, flags_of
 from vramwise.records import record
 from vramwise.result import Result, VerdictWord
 from vramwise.scenario.definition import table_of
@@ -84,12 +84,7 @@ class Way:
 
     def flags(self) -> Iterator[str]:
         """The words of its command behind the model's name."""
-        for key, value in {"task": self.task, **self.settings, **self.machine.written}.items():
-            name = key.replace("_", "-")
-            if isinstance(value, bool):
-                yield f"--{name}" if value else f"--no-{name}"
-            else:
-                yield from (f"--{name}", str(value))
+        return flags_of({"task": self.task, **self.settings, **self.machine.written})
 
 
 def tried(question: Question, way: Way, *, replays: bool = True) -> Way:

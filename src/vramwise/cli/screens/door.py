@@ -15,6 +15,7 @@ from vramwise.engines import engine_named
 from vramwise.errors import clipped
 from vramwise.formats.safetensors import StoredWeights
 from vramwise.hardware import find_gpu
+from vramwise.hardware.room import not_of_cuda
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
@@ -79,11 +80,14 @@ def glance_screen(
         heads = " " * (place - 2 - cells(language.said(_RUN))) + language.said(_RUN)
     heads = padded(heads, place) + language.said(_TUNE)
     step = f"1 × {usual:,} tokens" if usual else "one sample"
-    note = f"a step of {step}; QLoRA and LoRA with checkpointing; N ×: on so many, by FSDP with checkpointing"
+    note = f"a step of {step}; QLoRA and LoRA with checkpointing; N ×: on so many, with checkpointing, several by FSDP"
     lines: list[Line] = [*_heading(model, "", width), *fact_lines(model, image, stored), "", heads.rstrip(), *table]
     for one in (note, *notes):
         lines += wrapped_text("", one, width)
-    return [*lines, *(_next(_shown(answers), width) or _on_many_cards(answers, width))]
+    shown = _shown(answers)
+    run = shown.best_run
+    is_held = shown.best_step is not None or (run is not None and run.is_whole)
+    return [*lines, *(_next(shown, width) if is_held else _on_many_cards(answers, width))]
 
 
 def _on_many_cards(answers: Mapping[str, Door], width: int) -> list[str]:
@@ -234,6 +238,9 @@ def _remarks(model: Model, answer: Door) -> Iterator[tuple[str, str]]:
     for refusal, names in said.items():
         yield "because", f"{', '.join(names)}: {clipped(refusal, 300)}"
     yield from (("note", note) for note in answer.question.machine.notes)
+    gpu = answer.question.machine.gpu
+    if gpu is not None and not gpu.runs_cuda_code:
+        yield "note", not_of_cuda(gpu)
 
 
 def family_lines(rows: Sequence[Row], width: int) -> list[str]:
@@ -247,14 +254,19 @@ def family_lines(rows: Sequence[Row], width: int) -> list[str]:
 
 
 def _next(answer: Door, width: int) -> list[str]:
-    """Commands that fit, as they can be pasted."""
-    runs = [row for row in (answer.best_run,) if row is not None and row.is_whole]
+    """Commands that fit, as they can be pasted; where there is none, what says which models the machine holds."""
+    run = answer.best_run
     steps = [row for row in (answer.best_step,) if row is not None]
-    rows = [*runs, *steps, *answer.instead] or [row for row in answer.trained_on if row.fits][:1]
+    rows = [*([run] if run is not None and run.is_whole else []), *steps, *answer.instead]
+    if run is not None and all(row.task == "train" for row in rows):
+        rows = [run, *rows]  # slowly, and by itself
+    own = [row.command for row in rows] or [("vramwise", "fit", *answer.question.machine.flags())]
+    if not any(row.task == "train" for row in rows):
+        own += [row.command for row in answer.trained_on if row.fits][:1]
     lines: list[str] = []
-    for row in rows[:2]:
-        lines += command_lines(row.command, width, "      " if lines else "next: ")
-    return ["", *lines] if lines else []
+    for words in own[:2]:
+        lines += command_lines(words, width, "      " if lines else "next: ")
+    return ["", *lines]
 
 
 def command_lines(words: Sequence[str], width: int, head: str) -> list[str]:
@@ -299,4 +311,5 @@ def _card(card: str) -> str:
     gpu = find_gpu(card).gpu
     size = f" {gpu.memory_nominal_gb:.0f} GB" if gpu.memory_nominal_gb else ""
     short = card_name(gpu.id).replace("GeForce ", "").replace("Tesla ", "")
-    return short if size.strip() in short else short.split(" SXM")[0] + size
+    short = short.split(" SXM")[0]
+    return short if size.replace(" ", "") in short.replace(" ", "") else short + size

@@ -186,6 +186,8 @@ def _is_of_one_graph(train: ResolvedTrain) -> bool:
 def _without_pointwise_tail(forward: Forward) -> tuple[Forward, Tensor]:
     """The pass whose logits are those of the last product; what follows it (a cap on them) is made in the loss's kernel
     and again in backward."""
+    from vramwise.training.activations.rewriting import recounted
+
     *below, head, loss = forward.runs
     (logits, *others), nodes = loss.incoming, list(head.nodes)
     while nodes and nodes[-1].primitive.is_fusible and nodes[-1].outputs == (logits,):
