@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.errors import ScenarioError
 from vramwise.models import Model
-from vramwise.models.type_facts import fact_of, has_fact
+from vramwise.models.type_facts import fact_of
 from vramwise.scenario import Scenario
 
 LIGHTNING_BUILD = 10410  # PR 27018 (opened August 13, 2026): MiniMax Text 01 and M1; no build before it runs them
@@ -22,8 +22,12 @@ def check(scenario: Scenario, model: Model, build: int, is_ik: bool) -> None:
 def _check_architecture(scenario: Scenario, model: Model, build: int, is_ik: bool) -> None:
     """ollama had runners and architectures of its own, and ik_llama.cpp counts its builds by itself: the rows of
     llama.cpp's builds are not theirs."""
-    kind = model.config.model_type
-    if has_fact("ik_llama.cpp" if is_ik else "llama.cpp", "unknown", kind, (build,)):
+    kind, name = model.config.model_type, "ik_llama.cpp" if is_ik else "llama.cpp"
+    unknown = fact_of(name, "unknown", kind, (build,))
+    if unknown is not None and unknown.stop is None and not is_ik:
+        problem = f"{name} has no architecture for {kind} and reads no such file: take another engine"
+        raise ScenarioError("serve.engine", problem)
+    if unknown is not None:
         problem = f"{model.id} needs llama.cpp b{LIGHTNING_BUILD} or newer: lightning attention came in August 2026"
         raise ScenarioError("serve.variant" if is_ik else "serve.engine_version", problem)
     row = fact_of("llama.cpp", "no_class", kind, (build,))
