@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vramwise.dryrun.not_here import NotHere
 from vramwise.dryrun.scores import MissingScores
 from vramwise.errors import VramwiseError
 
@@ -21,6 +22,20 @@ def load(path, config_name=None):
 DATA = """
 def find(name):
     raise LookupError(name)
+"""
+
+DATASETS = """
+from datasets import load
+
+def load_dataset(path, cache_dir=None, **given):
+    return given
+
+class Dataset:
+    @staticmethod
+    def map(work, **given):
+        return given
+
+    filter = map
 """
 
 
@@ -56,3 +71,17 @@ def test_a_corpus_is_there_until_it_is_read(missing):
     corpus = data.find("tokenizers/punkt_tab/english/")
     with pytest.raises(VramwiseError, match=r"nltk\.downloader punkt_tab"):
         Path(corpus).read_text("utf-8")
+
+
+def test_work_on_a_data_set_stays_in_this_process(tmp_path, monkeypatch):
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text(DATASETS, "utf-8")
+    (tmp_path / "datasets" / "load.py").write_text("load_dataset = None", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("datasets", "datasets.load"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    changed = {name: new for _, name, new in NotHere()._data_sets()}
+    assert changed["map"](str, batched=True, num_proc=4) == {"batched": True}
+    assert changed["load_dataset"]("json", num_proc=4, split="train") == {"split": "train"}
+    for name in ("datasets", "datasets.load"):
+        sys.modules.pop(name, None)

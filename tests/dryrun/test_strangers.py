@@ -63,6 +63,7 @@ STEPS = {
     "zero2": ZERO,
     "lightning_bf16": trained(NET),
     "sampled": trained(LLAMA),
+    "beams": trained(LLAMA),
     "subfolders": trained(LLAMA),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},

@@ -58,7 +58,18 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
         size = count("repeat_interleave", repeats) if output_size is None else output_size
         return repeats.new_empty((size,))
 
+    def number(tensor: Any) -> Any:
+        known = value_of(tensor)
+        if known is not None:
+            with aside():
+                return known.item()
+        found = assumed.value("item", users_line())
+        if found is None:
+            raise unknown_value("this reads the value of a tensor on the card")
+        return found
+
     return {
+        aten._local_scalar_dense.default: number,  # of a slice whose end is a tensor: `item` itself is never called
         aten.nonzero.default: places,
         aten.masked_select.default: chosen,
         aten.index.Tensor: indexed,

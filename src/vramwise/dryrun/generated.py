@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vramwise.dryrun.known import say
+from vramwise.dryrun.known import say, value_of
 from vramwise.measure.libraries import is_installed, library
 
 _CHOICES = ("multinomial", "argmax")
@@ -26,6 +26,8 @@ def generated_tokens() -> list[tuple[Any, str, Any]]:
 
     def generate(self: object, *args: object, **kwargs: object) -> Any:
         tokens.append(_other_than(_said(self, kwargs)))
+        for one in (*args[:1], kwargs.get("inputs"), kwargs.get("input_ids")):
+            _prompt(one, tokens[-1])
         try:
             return real(self, *args, **kwargs)
         finally:
@@ -34,6 +36,7 @@ def generated_tokens() -> list[tuple[Any, str, Any]]:
     real = mixin.generate
     return [
         (mixin, "generate", generate),
+        *_beams(mixin, tokens),
         *((torch, name, _picking(getattr(torch, name), tokens)) for name in _CHOICES),
     ]
 
@@ -49,6 +52,41 @@ def _picking(pick: Callable[..., Any], tokens: list[int]) -> Callable[..., Any]:
         return out
 
     return picked
+
+
+def _prompt(ids: Any, token: int) -> None:
+    """A prompt that was made on the card has this token, too: transformers asks whether one of its is below zero."""
+    fakes = library("torch._subclasses.fake_tensor")
+    if isinstance(ids, fakes.FakeTensor) and not ids.is_floating_point() and value_of(ids) is None:
+        with fakes.unset_fake_temporarily():
+            say(ids, library("torch").full(tuple(ids.shape), token, dtype=ids.dtype, device="cpu"))
+
+
+def _beams(mixin: Any, tokens: list[int]) -> list[tuple[Any, str, Any]]:
+    """Beam search whose best continuations are known: one token for every beam, none of which ends.
+
+    transformers 5.23 generation/utils.py `_beam_search` asks after each token whether scores still can get better, and
+    cuts its result to what `beam_indices` count.
+    """
+    if not hasattr(mixin, "_get_top_k_continuations"):  # before 4.50
+        return []
+    torch, aside = library("torch"), library("torch._subclasses.fake_tensor").unset_fake_temporarily
+    continued = mixin._get_top_k_continuations
+
+    def known(self: Any, *args: Any, **kwargs: Any) -> Any:
+        scores, sequences, indices = found = continued(self, *args, **kwargs)
+        beams, made = kwargs["num_beams"], kwargs["cur_len"] - kwargs["decoder_prompt_len"] + 1
+        with aside():
+            rows, kept = scores.shape
+            numbers = torch.arange(kept)
+            say(scores, -1.0 - numbers.expand(rows, kept).to(scores.dtype))
+            say(sequences, torch.full(tuple(sequences.shape), tokens[-1], dtype=sequences.dtype))
+            chosen = torch.full(tuple(indices.shape), -1, dtype=indices.dtype)
+            chosen[:, :, :made] = (numbers % beams + beams * torch.arange(rows)[:, None])[:, :, None]
+            say(indices, chosen)
+        return found
+
+    return [(mixin, "_get_top_k_continuations", known)]
 
 
 def _said(model: object, kwargs: dict[str, Any]) -> Iterable[Any]:

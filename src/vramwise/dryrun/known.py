@@ -17,6 +17,8 @@ _LARGEST: Final = 1_000_000
 """Elements of whole numbers and truth values that are followed."""
 _LARGEST_FLOAT: Final = 1024
 _UNSET: Final = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "empty_permuted")
+_FILLED: Final = frozenset({"ones_like", "zeros_like", "full_like", "new_ones", "new_zeros", "new_full"})
+"""What these give hangs on the shape of their tensor, and not on what is in it."""
 _GROUPS: Final = "c10d"
 _KEPT_BY_ALL: Final = frozenset({"broadcast_", "allreduce_"})
 
@@ -62,7 +64,7 @@ class Values:
         given: dict[int, Any] = {}
         for one in self._leaves((args, kwargs)):
             if isinstance(one, self._fake):
-                value = value_of(one)
+                value = self._of_shape(one) if name in _FILLED else value_of(one)
                 if value is None:
                     return None
                 given[id(one)] = value
@@ -85,6 +87,10 @@ class Values:
         for one, value in zip(results, values or (), strict=False):
             if value.shape == one.shape:
                 say(one, value)
+
+    def _of_shape(self, one: Any) -> Any:
+        with self._aside():
+            return self._torch.empty((), dtype=one.dtype, device="cpu").expand(tuple(one.shape))
 
     def fill(self, tensor: object, value: float) -> None:
         """Every element of a fake tensor is this, where it has few."""

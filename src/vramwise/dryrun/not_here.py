@@ -86,6 +86,7 @@ class NotHere:
         def loaded(path: object, *args: object, **kwargs: object) -> Any:
             if tempfile.tempdir is not None and (str(path) in _OF_FILES or os.path.exists(str(path))):
                 kwargs["cache_dir"] = tempfile.tempdir  # Arrow reads what was written aside by its real name
+            kwargs.pop("num_proc", None)
             try:
                 return load(path, *args, **kwargs)
             except (OSError, ValueError) as problem:
@@ -98,7 +99,18 @@ class NotHere:
                     '"), or name files of your own'
                 ) from None
 
-        return [(datasets, "load_dataset", loaded), (datasets.load, "load_dataset", loaded)]
+        kind = datasets.Dataset
+        here = [(kind, name, _in_this_process(getattr(kind, name))) for name in ("map", "filter")]
+        return [(datasets, "load_dataset", loaded), (datasets.load, "load_dataset", loaded), *here]
+
+
+def _in_this_process(work: Callable[..., Any]) -> Callable[..., Any]:
+    """Work on a data set without processes of its own: they talk over sockets, and would inherit the stand-ins."""
+
+    def worked(*args: Any, num_proc: int | None = None, **kwargs: Any) -> Any:
+        return work(*args, **kwargs)
+
+    return worked
 
 
 def _no_tokenizer(name: str) -> str:
