@@ -128,3 +128,9 @@ def test_llama_factory_makes_fp32_logits_itself() -> None:
 def test_a_framework_without_such_a_trainer_says_so() -> None:
     with pytest.raises(ScenarioError, match="described for transformers, llamafactory"):
         bytes_a_logit(framework="litgpt")
+
+
+@pytest.mark.parametrize("train", [{"head": "sequence-classification"}, {"tensor_parallel_size": 2}])
+def test_what_has_no_whole_logits_is_refused(train: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError, match=r"train\.loss"):
+        bytes_a_logit(framework_version="trl 1.5.0", **train)

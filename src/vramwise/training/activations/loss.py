@@ -165,6 +165,10 @@ def _of_preferences(forward: Forward, train: ResolvedTrain, model: Model) -> For
     if way_at is None:
         having = ", ".join(name for name in FRAMEWORKS if framework_named(name).loss.preference is not None)
         raise ScenarioError("train.loss", f'"preference" is described for {having}; expected standard, or another loss')
+    if train.head == "sequence-classification" or (model.loss or model.head) not in _OVER_ROWS_OF_LOGITS:
+        raise ScenarioError("train.loss", '"preference" compares answers of a vocabulary; this head has none')
+    if train.tensor_parallel_size > 1:
+        raise ScenarioError("train.loss", '"preference" is not described beside tensor parallelism')
     way = way_at(train)
     if way.tiles:
         return _without_logits(forward, tiled)
