@@ -99,7 +99,10 @@ def _is_llm_foundry(table: Table) -> bool:
 
 
 def _is_nemo_rl(table: Table) -> bool:
-    own = ("grpo", "ppo", "dpo", "sft", "rm", "distillation", "cluster", "data", "checkpointing")
+    own = (
+        "grpo", "ppo", "dpo", "sft", "rm", "distillation", "cluster", "data", "checkpointing", "data_plane", "loss_fn",
+        "logger", "env", "teacher", "value",
+    )  # fmt: skip
     return isinstance(table.get("policy"), Mapping) or ("defaults" in table and any(key in table for key in own))
 
 
