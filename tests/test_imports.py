@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
 MOST_OF_LOAD, MOST_OF_TRAIN = 117, 147  # modules of vramwise that an estimate of a Llama imports
+MOST_ANY = 8 / 1000  # of a line
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 64,
@@ -81,6 +82,15 @@ def imported_by(path, modules):
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
     return found & modules.keys()
+
+
+def test_types_are_stated():
+    """`Any` is for what other libraries make, and is no more of it than there was; nor is a file longer than 400 lines."""
+    texts = [path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py")]
+    lines = [len(text.splitlines()) for text in texts]
+    found = sum(isinstance(node, ast.Name) and node.id == "Any" for text in texts for node in ast.walk(ast.parse(text)))
+    assert found / sum(lines) <= MOST_ANY
+    assert max(lines) <= 400
 
 
 def test_importing_any_module_loads_nothing_heavy():

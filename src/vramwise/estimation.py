@@ -117,7 +117,7 @@ class Suggestions(Sequence[Mapping[str, Any]]):
         self._scenario, self._result = scenario, result
         self._found: tuple[Mapping[str, Any], ...] | None = None
 
-    def _all(self) -> tuple[Mapping[str, Any], ...]:
+    def _all(self) -> tuple[Mapping[str, object], ...]:
         if self._found is None:
             from vramwise import suggestion_tables  # by the package's own list of names: it is made far above
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape as escaped
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vramwise.errors import printable
 from vramwise.units import format_bytes, gib
@@ -24,7 +24,7 @@ _CELL = f"padding:2px 10px;border-bottom:{_LINE};text-align:"
 _MOST_NOTES = 12
 
 
-def rows_of(result: Result) -> list[dict[str, Any]]:
+def rows_of(result: Result) -> list[dict[str, object]]:
     """Every term of every moment as one flat row: path, bytes, low, high, kind, formula, source.
 
     A moment is the first word of its terms' paths (`decode/weights/attention`); rows of one depth below a path add up
@@ -33,7 +33,7 @@ def rows_of(result: Result) -> list[dict[str, Any]]:
     return [row for phase in result.phases for row in _rows(phase.components, phase.name)]
 
 
-def _rows(node: Node, path: str) -> Iterator[dict[str, Any]]:
+def _rows(node: Node, path: str) -> Iterator[dict[str, object]]:
     yield {
         "path": path, "bytes": node.bytes, "low": node.low, "high": node.high, "kind": node.kind,
         "formula": node.formula, "source": node.source,

@@ -280,7 +280,7 @@ class Result:
         phases = [phase.to_dict() for phase in self.phases]
         return {**self._before_phases(), "phases": phases, **self._after_phases(), **more}
 
-    def _before_phases(self) -> dict[str, Any]:
+    def _before_phases(self) -> dict[str, object]:
         return {
             "schema": SCHEMA,
             "scenario": dict(self.scenario),
@@ -288,7 +288,7 @@ class Result:
             "quantities": {name: quantity.to_dict() for name, quantity in self.quantities.items()},
         }
 
-    def _after_phases(self) -> dict[str, Any]:
+    def _after_phases(self) -> dict[str, object]:
         return {
             "peak_phase": self.peak_phase,
             "ranks": [_plain(rank) for rank in self.ranks],
@@ -298,7 +298,7 @@ class Result:
             "site": [dict(change) for change in self.site],
         }
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self) -> list[dict[str, object]]:
         """Every term of every moment as a flat row (path, bytes, low, high, kind, formula, source):
         `pandas.DataFrame(result.to_rows())`, `polars.DataFrame(result.to_rows())`."""
         from vramwise.notebook import rows_of
@@ -350,7 +350,7 @@ class Result:
         )
 
 
-def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, Any]:
+def _plain(row: ModelFacts | Rank | Capacity) -> dict[str, object]:
     return {name: getattr(row, name) for name in row.__match_args__}
 
 

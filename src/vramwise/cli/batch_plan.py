@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.planner.inventory import read_inventory
@@ -16,7 +15,7 @@ from vramwise.scenario import Scenario
 INVENTORY = "inventory"
 
 
-def planned(scenario: Scenario, document: Mapping[str, Any], rank: str) -> str:
+def planned(scenario: Scenario, document: Mapping[str, object], rank: str) -> str:
     """What `vramwise plan --json` prints of this scenario; the line's `inventory` names a file of GPUs.
 
     Raises UsageError for a task that nothing is planned for.

@@ -159,7 +159,7 @@ def _export(args: argparse.Namespace) -> int:
     from vramwise.site.case import case_of
 
     site = _site(args)
-    cases: list[Mapping[str, Any]] = [case for run in site.runs if (case := case_of(run)) is not None]
+    cases: list[Mapping[str, object]] = [case for run in site.runs if (case := case_of(run)) is not None]
     text = "".join(json.dumps(case) + "\n" for case in cases)
     if args.output is None:
         print(text, end="")

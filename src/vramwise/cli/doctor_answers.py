@@ -89,10 +89,10 @@ def _printed(reader: Callable[[str], Any], notes: list[str], *arguments: str) ->
         return None
 
 
-def pasted_answer(pasted: Pasted, name: str) -> dict[str, Any]:
+def pasted_answer(pasted: Pasted, name: str) -> dict[str, object]:
     """A machine by what its tools printed."""
     packages: dict[str, str] = {}
-    ops: dict[str, Any] = {}
+    ops: dict[str, object] = {}
     for report in pasted.reports:
         packages |= report.packages
         ops |= {op: {"installed": installed, "compatible": fine} for op, (installed, fine) in report.ops.items()}
@@ -203,7 +203,7 @@ def _conflicts(software: Software, packages: Mapping[str, str], driver: DriverFa
     ]
 
 
-def _nccl(test: NcclTest) -> dict[str, Any]:
+def _nccl(test: NcclTest) -> dict[str, object]:
     return {
         "collective": test.collective,
         "ranks": test.ranks,

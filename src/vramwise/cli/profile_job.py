@@ -117,7 +117,7 @@ def _of_tables(folder: JobFolder, args: argparse.Namespace) -> dict[str, Any]:
     from vramwise.utilization.job.path import job_path
     from vramwise.utilization.job.tables import tables_of
 
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if args.critical_path is None and args.run is None:
         return found
     with tables_of(folder) as tables:

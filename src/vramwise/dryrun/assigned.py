@@ -7,7 +7,7 @@ from typing import Any, Final
 from vramwise.measure.libraries import library
 
 
-def assigned_data() -> list[tuple[Any, str, Any]]:
+def assigned_data() -> list[tuple[object, str, object]]:
     """`torch.Tensor.data` whose setter keeps what fake tensors know of themselves, and addresses that differ.
 
     torch's own setter sets the implementation alone: a fake tensor would stay on its former device, and a real one

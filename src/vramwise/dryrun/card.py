@@ -66,7 +66,7 @@ class FakeStream:
     def is_capturing(self) -> bool:
         return False
 
-    def record_event(self, event: object = None) -> Any:
+    def record_event(self, event: object = None) -> object:
         return event or FakeEvent()
 
     def __enter__(self) -> FakeStream:
@@ -92,7 +92,7 @@ class FakeEvent:
         return 1.0
 
 
-def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
+def answers_of(card: Card, counters: Counters) -> list[tuple[object, str, object]]:
     """Attributes of torch's modules to replace so that they answer as with the card."""
     torch = library("torch")
     main = FakeStream.__new__(FakeStream)
@@ -177,7 +177,7 @@ def answers_of(card: Card, counters: Counters) -> list[tuple[Any, str, Any]]:
         values[name] = nothing
     for name in ("_exchange_device", "_maybe_exchange_device"):
         values[name] = lambda *_, **__: card.index
-    found: list[tuple[Any, str, Any]] = [(torch.cuda, name, value) for name, value in values.items()]
+    found: list[tuple[object, str, object]] = [(torch.cuda, name, value) for name, value in values.items()]
     generator = card_generator()
     generators = tuple(generator(device="cuda") for _ in range(card.count))
     found += [(torch, "Generator", generator), (torch.cuda, "default_generators", generators)]

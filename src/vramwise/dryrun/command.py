@@ -64,7 +64,12 @@ def dry_run_of_command(words: Sequence[str], run: Run, rank: int | None = None) 
 
 
 def dry_run_of_module(
-    target: str, task: str, settings: Mapping[str, Any], arguments: Mapping[str, Any], inputs: Sequence[Any], run: Run
+    target: str,
+    task: str,
+    settings: Mapping[str, object],
+    arguments: Mapping[str, object],
+    inputs: Sequence[object],
+    run: Run,
 ) -> Result:
     """The result of two steps (`train`), a forward pass (`generate`) or loading of a module of the user's own.
 
@@ -77,7 +82,7 @@ def dry_run_of_module(
     return _result({"module": asked}, target, {"model": target, "task": task, task: {**settings, **own}}, run)
 
 
-def _result(what: Mapping[str, Any], name: str, facts: Mapping[str, Any], run: Run) -> Result:
+def _result(what: Mapping[str, object], name: str, facts: Mapping[str, Any], run: Run) -> Result:
     need_torch("torch")
     row = find_gpu(run.gpu).gpu if run.gpu is not None else None
     named = {"model": name, "task": "load", "gpu": run.gpu, "gpu_total_bytes": run.total_bytes}
@@ -120,7 +125,7 @@ def _answer(asked: dict[str, Any], folder: Path) -> dict[str, Any]:
     question.write_text(json.dumps(asked), "utf-8")
     out, early = output_of("vramwise.dryrun.script", question, asked["timeout_s"], _QUIET, _GRACE_S)
     try:
-        found: dict[str, Any] = json.loads(out)
+        found: dict[str, object] = json.loads(out)
     except ValueError:
         raise VramwiseError(early) from None
     return found

@@ -42,7 +42,7 @@ class Compiling:
         self.watcher, self.begins = watcher, begins
         self.regions = 0
 
-    def replacements(self) -> list[tuple[Any, str, Any]]:
+    def replacements(self) -> list[tuple[object, str, object]]:
         """`torch.compile` and `Module.compile`."""
         torch = library("torch")
         spread = torch.nn.parallel.DistributedDataParallel
@@ -77,7 +77,7 @@ class Compiling:
         ]
 
     def _traced(self, function: Callable[..., Any], modules: list[Any] | None) -> Callable[..., Any]:
-        graphs: dict[Any, Callable[..., Any]] = {}
+        graphs: dict[object, Callable[..., object]] = {}
 
         def called(*args: object, **kwargs: object) -> Any:
             if self.watcher.hidden:  # a region inside another
@@ -96,7 +96,7 @@ class Compiling:
         called.__wrapped__ = function  # type: ignore[attr-defined]
         return called
 
-    def _graphs(self, whole: Any, given: tuple[Any, ...]) -> Callable[..., Any]:
+    def _graphs(self, whole: Any, given: tuple[Any, ...]) -> Callable[..., object]:
         """The region's forward and backward graph for inputs of these shapes. Raises NotCompiledError.
 
         AOTAutograd makes them at a first call: nothing of that takes memory, so that it ends before anything runs.
@@ -106,7 +106,7 @@ class Compiling:
         decompositions = library("torch._inductor.decomposition").select_decomp_table()
         without_modes = library("torch.utils._python_dispatch")._disable_current_modes
 
-        def region(parameters: Any, buffers: Any, args: Any, kwargs: Any) -> Any:
+        def region(parameters: Any, buffers: Any, args: Any, kwargs: Any) -> object:
             return torch.func.functional_call(whole, {**parameters, **buffers}, args, kwargs)
 
         made: Callable[..., Any] = aot.aot_function(
@@ -125,12 +125,12 @@ class Compiling:
             ) from problem
         return made
 
-    def _runs(self, graph: Any, _: object) -> Callable[..., Any]:
+    def _runs(self, graph: Any, _: object) -> Callable[..., object]:
         """A graph that runs node by node, and gives up what nothing reads any more."""
         watcher, fused = self.watcher, _fused(graph.graph)
 
         class Kernels(library("torch.fx").Interpreter):  # type: ignore[misc]
-            def run_node(self, node: object) -> Any:
+            def run_node(self, node: object) -> object:
                 if node not in fused:
                     return super().run_node(node)
                 with watcher.unseen():
@@ -145,9 +145,9 @@ class Compiling:
         return run
 
 
-def _fused(graph: Any) -> set[Any]:
+def _fused(graph: Any) -> set[object]:
     """Nodes that make no tensor of their own: pointwise, and read by pointwise operations and reductions alone."""
-    found: set[Any] = set()
+    found: set[object] = set()
     for node in reversed(graph.nodes):
         if not (_is_pointwise(node) or _is_view(node)):  # a view of a tensor that is there is there anyway
             continue
@@ -205,7 +205,7 @@ def _whole(function: Callable[..., Any], modules: list[Any]) -> Any:
     return Region()
 
 
-def _modules_of(function: Any, args: Any, kwargs: Any) -> list[Any]:
+def _modules_of(function: Any, args: Any, kwargs: Any) -> list[object]:
     """Modules that a function names: its own object, its arguments, what it closes over and its globals."""
     code, module = getattr(function, "__code__", None), library("torch").nn.Module
     named = [getattr(function, "__self__", None), *args, *kwargs.values()]

@@ -74,7 +74,7 @@ class _Training(FakeTraining):
         )
 
     def batch(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for column in _COLUMNS:
             features = texts(self.pairs, self.tokens, self.job.device)
             found |= {f"{column}_{name}": tensor for name, tensor in features.items()}
@@ -133,7 +133,7 @@ def _folder(config: Mapping[str, Any]) -> Iterator[Path]:
         yield folder
 
 
-def _without_weights() -> list[tuple[Any, str, Any]]:
+def _without_weights() -> list[tuple[object, str, object]]:
     """Modules such as Dense stay as they were made."""
     module = library("sentence_transformers.base.modules.module").Module
     return [(module, "load_torch_weights", classmethod(lambda _cls, *_, model=None, **__: model))]

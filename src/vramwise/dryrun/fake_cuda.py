@@ -19,7 +19,7 @@ import ctypes
 import mmap
 import platform
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -129,7 +129,7 @@ def _keep_whole() -> None:
 _named: list[tuple[str, Any]] = []
 
 
-def _no_kernel(*_: object, **__: object) -> Any:
+def _no_kernel(*_: object, **__: object) -> object:
     raise VramwiseError("a fake tensor reached a kernel")
 
 
@@ -145,7 +145,7 @@ def holders(function: object, within: str = "") -> list[tuple[Any, str]]:
 
 
 @contextmanager
-def replaced(pairs: list[tuple[Any, str, Any]]) -> Iterator[None]:
+def replaced(pairs: Sequence[tuple[object, str, object]]) -> Iterator[None]:
     """Attributes of objects replaced for a while."""
     missing = object()
     before = [(owner, name, vars(owner).get(name, missing)) for owner, name, _ in pairs]

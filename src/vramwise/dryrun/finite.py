@@ -24,11 +24,11 @@ _JOIN: Final = {"logical_or": any, "bitwise_or": any, "logical_and": all, "bitwi
 _GOES_ON: Final = ("exp", "log", "log2", "log10", "log1p", "expm1", "sqrt", "pow", "tanh", "fabs")
 
 
-def all_finite() -> list[tuple[Any, str, Any]]:
+def all_finite() -> list[tuple[object, str, object]]:
     """Attributes of torch, math and numpy to replace."""
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
-    found: list[tuple[Any, str, Any]] = []
+    found: list[tuple[object, str, object]] = []
 
     def answering(ask: Callable[..., Any], answer: bool) -> Callable[..., Any]:
         def asked(one: object, *args: object, **kwargs: object) -> Any:

@@ -16,7 +16,7 @@ _CHOICES = ("multinomial", "argmax")
 """What picks the next token in `GenerationMixin._sample` (transformers 5.23 generation/utils.py)."""
 
 
-def generated_tokens() -> list[tuple[Any, str, Any]]:
+def generated_tokens() -> list[tuple[object, str, object]]:
     """Attributes to replace: `generate`, and inside it what picks a token."""
     if not is_installed("transformers"):
         return []
@@ -102,7 +102,7 @@ def _said(model: object, kwargs: dict[str, Any]) -> Iterable[Any]:
             yield getattr(owner, name, None)
 
 
-def _other_than(said: Iterable[Any]) -> int:
+def _other_than(said: Iterable[object]) -> int:
     """The smallest number that is none of these."""
     taken = {token for one in said for token in (one if isinstance(one, list | tuple) else [one])}
     return next(token for token in range(len(taken) + 1) if token not in taken)

@@ -61,7 +61,7 @@ class Values:
         name = schema.name.rpartition("::")[2]
         if self._by_chance in func.tags or name in _UNSET or schema.name.startswith(_GROUPS):
             return None
-        given: dict[int, Any] = {}
+        given: dict[int, object] = {}
         for one in self._leaves((args, kwargs)):
             if isinstance(one, self._fake):
                 value = self._of_shape(one) if name in _FILLED else value_of(one)

@@ -138,7 +138,7 @@ def _environment(found: Any, utils: Any) -> dict[str, str]:
     return dict(utils.prepare_deepspeed_cmd_env(found)[1])
 
 
-def _one_free_card(utils: object) -> list[tuple[Any, str, Any]]:
+def _one_free_card(utils: object) -> list[tuple[object, str, object]]:
     """accelerate looks at the machine that it starts on for what was not said."""
     cuda = library("torch").cuda
     return [

@@ -11,7 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.measure.libraries import is_installed, library
 
 
-def as_on_a_card() -> list[tuple[Any, str, Any]]:
+def as_on_a_card() -> list[tuple[object, str, object]]:
     """Attributes to replace while fake tensors run.
 
     transformers masking_utils: a batch is looked at for several sequences in a row unless it is traced, when a mask is
@@ -28,7 +28,7 @@ def as_on_a_card() -> list[tuple[Any, str, Any]]:
     for owner in (library("torch.utils._foreach_utils"), library("torch.optim.optimizer")):
         if fake not in owner._foreach_supported_types:
             owner._foreach_supported_types.append(fake)  # other modules have the list itself
-    found: list[tuple[Any, str, Any]] = [
+    found: list[tuple[object, str, object]] = [
         (torch.amp.GradScaler, "_maybe_opt_step", _stepped),
         (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: ())),
         (library("torch.nn.parallel.comm"), "scatter", _to_the_one_card),

@@ -45,7 +45,7 @@ class NotHere:
         kinds = {kind.__name__ for kind in type(problem).__mro__}
         return bool(self.said) and bool(kinds & {"NotHereError", *_OF_A_HUB})
 
-    def replacements(self) -> list[tuple[Any, str, Any]]:
+    def replacements(self) -> list[tuple[object, str, object]]:
         """Attributes to replace so that what is not here is said in one sentence, and weights are not asked for."""
         found = _weights_of_any()
         if is_installed("transformers"):
@@ -54,15 +54,15 @@ class NotHere:
             found += self._data_sets()
         return found
 
-    def _tokenizers(self) -> list[tuple[Any, str, Any]]:
+    def _tokenizers(self) -> list[tuple[object, str, object]]:
         transformers = library("transformers")
-        found: list[tuple[Any, str, Any]] = []
+        found: list[tuple[object, str, object]] = []
         for name in ("AutoTokenizer", "AutoProcessor", "PreTrainedTokenizerBase"):
             cls = getattr(transformers, name)
             found.append((cls, "from_pretrained", classmethod(self._tokenizer(cls.from_pretrained.__func__))))
         return found
 
-    def _tokenizer(self, read: Callable[..., Any]) -> Callable[..., Any]:
+    def _tokenizer(self, read: Callable[..., object]) -> Callable[..., object]:
         def from_pretrained(cls: object, name: Any, *args: object, **kwargs: object) -> Any:
             text = os.fspath(name)
             try:
@@ -79,7 +79,7 @@ class NotHere:
 
         return from_pretrained
 
-    def _data_sets(self) -> list[tuple[Any, str, Any]]:
+    def _data_sets(self) -> list[tuple[object, str, object]]:
         datasets = library("datasets")
         load = datasets.load_dataset
 
@@ -126,7 +126,7 @@ def _no_tokenizer(name: str) -> str:
     )
 
 
-def _has_any(name: str, files: Iterable[str], kwargs: dict[str, Any]) -> bool:
+def _has_any(name: str, files: Iterable[str], kwargs: dict[str, object]) -> bool:
     """Whether a folder, or the cache of a hub, has one of these files."""
     inside = str(kwargs.get("subfolder") or "")
     if os.path.isdir(name):
@@ -149,7 +149,7 @@ class AnyState(dict[str, Any]):
     """Weights that nobody read: every module takes them and stays as it was made."""
 
 
-def _weights_of_any() -> list[tuple[Any, str, Any]]:
+def _weights_of_any() -> list[tuple[object, str, object]]:
     """Weights by address (torch.hub, torchvision), and timm's pretrained models."""
     torch = library("torch")
     module = torch.nn.Module
@@ -163,7 +163,7 @@ def _weights_of_any() -> list[tuple[Any, str, Any]]:
     def fetched(*_: object, **__: object) -> AnyState:
         return AnyState()
 
-    found: list[tuple[Any, str, Any]] = [
+    found: list[tuple[object, str, object]] = [
         (module, "load_state_dict", loaded),
         (torch.hub, "load_state_dict_from_url", fetched),
     ]

@@ -47,9 +47,9 @@ def read_target(model: str) -> str:
     return model
 
 
-def read_inputs(given: Iterable[str]) -> list[dict[str, Any]]:
+def read_inputs(given: Iterable[str]) -> list[dict[str, object]]:
     """`name=dtype[shape]`, or `dtype[shape]` for one by position. Raises UsageError for others."""
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, object]] = []
     for text in given:
         match = _INPUT.fullmatch(text.strip())
         dtype = _SHORT.get(match["dtype"], match["dtype"]) if match else ""
@@ -68,9 +68,9 @@ def read_inputs(given: Iterable[str]) -> list[dict[str, Any]]:
     return found
 
 
-def read_arguments(given: Iterable[str]) -> dict[str, Any]:
+def read_arguments(given: Iterable[str]) -> dict[str, object]:
     """`key=value`: Python's literals are read as such, everything else is text. Raises UsageError without a key."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key.isidentifier():
@@ -79,7 +79,7 @@ def read_arguments(given: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def _literal(text: str) -> Any:
+def _literal(text: str) -> object:
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     try:

@@ -14,7 +14,7 @@ _STEPS: Final = 2
 _PROMPT: Final = "a prompt"
 
 
-def arguments_of(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(pipeline: Any, settings: Mapping[str, Any]) -> dict[str, object]:
     """Arguments of `__call__`: what it needs to run, where it takes it, and what was asked for.
 
     Raises UsageError for what was asked for and it does not take.
@@ -43,7 +43,7 @@ _FLAGS: Final = {"width": "image-size", "height": "image-size", "num_frames": "n
                  "batch_size": "batch-size", "guidance_scale": "guidance-scale"}  # fmt: skip
 
 
-def _guidance(takes: Mapping[str, inspect.Parameter], scale: float, batch: int) -> dict[str, Any]:
+def _guidance(takes: Mapping[str, inspect.Parameter], scale: float, batch: int) -> dict[str, object]:
     """Guidance under the name that doubles the batch: a `guidance_scale` of None is one that distilled models read."""
     own = takes.get("guidance_scale")
     if (own is not None and own.default is not None) or "true_cfg_scale" not in takes:

@@ -46,7 +46,7 @@ def model_offloaded(model: Any, kind: str) -> Iterator[None]:
     yield
 
 
-def _places() -> tuple[Any, str, Any]:
+def _places() -> tuple[object, str, object]:
     """What accelerate's hooks of single layers move tensors with, replaced."""
     return library("accelerate.hooks"), "set_module_tensor_to_device", _placed
 

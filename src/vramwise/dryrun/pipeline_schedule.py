@@ -22,7 +22,7 @@ def scheduler_made(said: object, annotation: object) -> Any:
     return with_known_steps((kind or getattr(diffusers, _USUAL))())
 
 
-def with_known_steps(scheduler: Any) -> Any:
+def with_known_steps(scheduler: Any) -> object:
     """A scheduler whose `step` is given the time of a step as a number on the host, where a card's would be read.
 
     A step's time is an element of `timesteps`: its place there says which it is.
@@ -31,13 +31,13 @@ def with_known_steps(scheduler: Any) -> Any:
     sets, step = scheduler.set_timesteps, scheduler.step
 
     @functools.wraps(sets)
-    def set_timesteps(*args: object, **kwargs: object) -> Any:
+    def set_timesteps(*args: object, **kwargs: object) -> object:
         if "device" in inspect.signature(sets).parameters:
             sets(*args, **{**kwargs, "device": "cpu"})
             known[:] = scheduler.timesteps
         return sets(*args, **kwargs)
 
-    def on_host(one: object) -> Any:
+    def on_host(one: object) -> object:
         torch = library("torch")
         times = scheduler.timesteps
         if not known or not isinstance(one, torch.Tensor) or one.dim() or one.device.type != "cuda":
@@ -46,7 +46,7 @@ def with_known_steps(scheduler: Any) -> Any:
         return known[one.storage_offset() - times.storage_offset()] if lies_there else one
 
     @functools.wraps(step)
-    def stepped(*args: object, **kwargs: object) -> Any:
+    def stepped(*args: object, **kwargs: object) -> object:
         return step(*map(on_host, args), **{name: on_host(one) for name, one in kwargs.items()})
 
     scheduler.set_timesteps, scheduler.step = set_timesteps, stepped

@@ -43,7 +43,7 @@ class Ranks:
         }  # fmt: skip
 
 
-def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[Any, str, Any]]:
+def fake_groups(ranks: Ranks, watcher: Watcher) -> list[tuple[object, str, object]]:
     """Attributes of torch.distributed to replace so that groups of `ranks` are fake ones."""
     fake = library("torch.testing._internal.distributed.fake_pg")
     dist, c10d = library("torch.distributed"), library("torch.distributed.distributed_c10d")

@@ -88,7 +88,7 @@ def cut(job: Job, depth: int) -> Job:
     return replace(job, config={**config, **{key: depth for key in _COUNTS if key in config}, **lists})
 
 
-def _layers(job: Job) -> tuple[str, list[Any]] | None:
+def _layers(job: Job) -> tuple[str, list[object]] | None:
     """The name of the one list of layers, and their fingerprints; None where there are several lists, or none."""
     try:
         model = built(job, "meta")
@@ -103,9 +103,9 @@ def _layers(job: Job) -> tuple[str, list[Any]] | None:
     return path, [(*_fingerprint(layer), *(repr(one[number]) for one in every)) for number, layer in enumerate(layers)]
 
 
-def _fingerprint(layer: Any) -> Iterator[Any]:
+def _fingerprint(layer: Any) -> Iterator[object]:
     for name, module in layer.named_modules():
-        own: Mapping[str, Any] = vars(module)
+        own: Mapping[str, object] = vars(module)
         plain = {key: value for key, value in own.items() if key not in _NUMBERS and _is_plain(value)}
         tensors = [*module._parameters.items(), *module._buffers.items()]
         shapes = [(key, None if one is None else (tuple(one.shape), str(one.dtype))) for key, one in tensors]

@@ -9,7 +9,7 @@ from vramwise.dryrun.fake_cuda import holders
 from vramwise.measure.libraries import is_installed, library
 
 
-def saved_in_memory() -> list[tuple[Any, str, Any]]:
+def saved_in_memory() -> list[tuple[object, str, object]]:
     """`torch.save` and safetensors' `save_file`: an empty file stands for each; `torch.load` gives back what it held.
 
     A copy on the CPU is kept, as a file would be: it takes nothing on the card. A folder that is missing is
@@ -33,7 +33,7 @@ def saved_in_memory() -> list[tuple[Any, str, Any]]:
             return read(f, map_location, *args, **kwargs)
         return _moved(held[key], map_location)
 
-    found: list[tuple[Any, str, Any]] = [(torch, "save", saved), (torch, "load", loaded)]
+    found: list[tuple[object, str, object]] = [(torch, "save", saved), (torch, "load", loaded)]
     found += [(owner, name, saved) for owner, name in holders(write)] + [(o, n, loaded) for o, n in holders(read)]
     if is_installed("safetensors"):
         module = library("safetensors.torch")

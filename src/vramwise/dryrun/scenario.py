@@ -58,7 +58,7 @@ def dry_runs(
             yield result_of(found, job["scenario"], job["model_id"], gpu, room, notes), estimated
 
 
-def question_of(scenario: Scenario) -> dict[str, Any]:
+def question_of(scenario: Scenario) -> dict[str, object]:
     """What a dry run's process is asked of a scenario. Raises UsageError for what a dry run does not run."""
     return _asked(scenario)[0]
 
@@ -128,12 +128,12 @@ def _described(
     return table, embedder_config(found, scenario) if library == EMBEDDERS else found.config
 
 
-def _refuse_what_cannot_run(table: dict[str, Any]) -> None:
+def _refuse_what_cannot_run(table: dict[str, object]) -> None:
     _refuse_what_has_no_fake(table)
     refuse_what_cannot_run(table, "cuda", command="dry-run")
 
 
-def _with_sizes(scenario: Scenario) -> dict[str, Any]:
+def _with_sizes(scenario: Scenario) -> dict[str, object]:
     """A scenario that no family resolves, with the sizes that a run cannot do without."""
     table: dict[str, Any] = dict(scenario.to_dict())
     own: dict[str, Any] = dict(table.get(scenario.task) or {})
@@ -145,7 +145,7 @@ def _with_sizes(scenario: Scenario) -> dict[str, Any]:
     return table | {scenario.task: own}
 
 
-def settings_of_module(scenario: Scenario, inputs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def settings_of_module(scenario: Scenario, inputs: Sequence[Mapping[str, Any]]) -> dict[str, object]:
     """What of a scenario a module of the user's own is trained by; its samples are the first input's first dimension.
 
     Raises UsageError for what has no fake.

@@ -113,7 +113,7 @@ def run_script(asked: dict[str, Any]) -> dict[str, Any]:
     return _answer(asked, session, steps, failure) | beside
 
 
-def _replacements(steps: Steps, missed: NotHere) -> list[tuple[Any, str, Any]]:
+def _replacements(steps: Steps, missed: NotHere) -> list[tuple[object, str, object]]:
     return [*steps.replacements(), *weights_from_configs(), *missed.replacements(), *saved_in_memory()]
 
 
@@ -200,7 +200,7 @@ def _answer(asked: dict[str, Any], session: Session, steps: Steps, failure: str 
         "class": type(steps.model).__name__ if asked.get("module") else "",
     }  # fmt: skip
     report = Report(facts=facts, failure=failure, finished_steps=steps.step)
-    found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
+    found: dict[str, object] = {"report": asdict(report), "moments": [], "stuck": None}
     if failure is not None:
         return found
     return found | played(asked, log, replayed(log))

@@ -84,7 +84,7 @@ def is_watching() -> bool:
 
 
 def _watched_resize(session: Session, resize: Any) -> Any:
-    def resized(storage: Any, size: int) -> Any:
+    def resized(storage: Any, size: int) -> object:
         known = storage._cdata in session.watcher.alive or not storage.nbytes()
         found = resize(storage, size)
         if known and storage.device.type in ("meta", "cuda"):

@@ -30,7 +30,7 @@ def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
     def closed(*_: object, **__: object) -> Any:
         raise OSError("the network is closed in a dry run")
 
-    pairs: list[tuple[Any, str, Any]] = [
+    pairs: list[tuple[object, str, object]] = [
         (socket.socket, "connect", closed),
         (socket.socket, "connect_ex", closed),
         (socket, "create_connection", closed),
@@ -44,7 +44,7 @@ def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
         yield
 
 
-def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
+def _aside(folder: Path) -> list[tuple[object, str, object]]:
     real_open, os_open, mkdir, remove, rename = builtins.open, os.open, os.mkdir, os.remove, os.replace
 
     def place(path: Any) -> Any:
@@ -116,7 +116,7 @@ def _aside(folder: Path) -> list[tuple[Any, str, Any]]:
         own = listdir(place(path))
         return own + [name for name in (listdir(path) if _is_there(path) else []) if name not in own]
 
-    def scanned(path: Any = ".") -> Any:
+    def scanned(path: Any = ".") -> object:
         aside = isinstance(path, int) or place(path)
         return scandir(aside if isinstance(aside, Path) and _is_there(aside) and not _is_there(path) else path)
 

@@ -26,7 +26,7 @@ def write_snapshot(path: Path, log: Log) -> None:
     part.replace(path)
 
 
-def snapshot_of(log: Log) -> dict[str, Any]:
+def snapshot_of(log: Log) -> dict[str, object]:
     """The snapshot as plain data."""
     return _Drawer(log).draw()
 
@@ -96,7 +96,7 @@ class _Drawer:
             offset += at.size
         return self.heads[id(at)][1] + offset
 
-    def _event(self, action: str, address: int, size: int, stream: int, frames: list[dict[str, Any]]) -> None:
+    def _event(self, action: str, address: int, size: int, stream: int, frames: list[dict[str, object]]) -> None:
         self.events.append(
             {
                 "action": action, "addr": address, "size": size, "stream": stream, "time_us": len(self.events),
@@ -104,18 +104,18 @@ class _Drawer:
             }
         )  # fmt: skip
 
-    def _frames_of(self, life: Life) -> list[dict[str, Any]]:
+    def _frames_of(self, life: Life) -> list[dict[str, object]]:
         lines = ((life.module or "module", 0, life.operation), *life.stack)
         if lines not in self.frames:
             self.frames[lines] = [self._line(frame) for frame in lines]
         return self.frames[lines]
 
-    def _line(self, frame: Frame) -> dict[str, Any]:
+    def _line(self, frame: Frame) -> dict[str, object]:
         if frame not in self.lines:
             self.lines[frame] = {"filename": frame[0], "line": frame[1], "name": frame[2]}
         return self.lines[frame]
 
-    def _segment(self, head: Block, address: int, size: int, stream: int) -> dict[str, Any]:
+    def _segment(self, head: Block, address: int, size: int, stream: int) -> dict[str, object]:
         held = {id(block): life for life, _, block in self.lives.values()}
         blocks, at, where, asked, active = [], address, head, 0, 0
         block: Block | None = where

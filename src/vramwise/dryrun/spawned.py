@@ -45,8 +45,8 @@ class OwnRanks:
 
 
 def _first_alone(
-    fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, join: bool = True, *_: object, **__: object
-) -> Any:
+    fn: Callable[..., object], args: Sequence[object] = (), nprocs: int = 1, join: bool = True, *_: object, **__: object
+) -> object:
     """torch/multiprocessing/spawn.py `start_processes`: the first of them, which has ended when this returns."""
     fn(0, *args)
     return None if join else SimpleNamespace(processes=[], join=lambda *_, **__: True)

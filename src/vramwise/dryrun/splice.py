@@ -48,8 +48,8 @@ def in_order(log: Log) -> list[tuple[str, Any]]:
 
     Autocast lets go of its copies in the order of their addresses; an allocator with nothing to do between ends alike.
     """
-    found: list[tuple[str, Any]] = []
-    freed: list[tuple[str, Any]] = []
+    found: list[tuple[str, object]] = []
+    freed: list[tuple[str, object]] = []
     for event in log.events:
         if event[0] == FREE:
             freed.append(event)

@@ -39,7 +39,7 @@ class Steps:
         self._counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self.watcher.mark("0|load")
 
-    def replacements(self) -> list[tuple[Any, str, Any]]:
+    def replacements(self) -> list[tuple[object, str, object]]:
         """Attributes to replace: backward's beginning and end are moments, and optimizers say that they are there."""
         torch = library("torch")
         backward, make = torch.autograd.backward, torch.optim.Optimizer.__init__
@@ -77,7 +77,7 @@ class Steps:
             named["closure"] = self._ending(optimizer, named["closure"])
         return tuple(self._ending(optimizer, one) if _is_closure(one) else one for one in args), named
 
-    def _ending(self, optimizer: Any, closure: Any) -> Any:
+    def _ending(self, optimizer: Any, closure: Any) -> object:
         def ended(*args: Any, **kwargs: Any) -> Any:
             found = closure(*args, **kwargs)
             every = (p for group in optimizer.param_groups for p in group["params"])

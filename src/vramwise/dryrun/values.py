@@ -90,7 +90,7 @@ class UnknownCount(Unknown):
         return float.__format__(self, form.rstrip("bcdoxX"))
 
 
-def _decides(method: str) -> Any:
+def _decides(method: str) -> object:
     return lambda self, *others: self.known(method, *others)
 
 
@@ -140,7 +140,7 @@ def line_in(trace: Any) -> str:
     return found or last
 
 
-def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
+def without_values(assumed: Assumptions) -> list[tuple[object, str, object]]:
     """What reads a tensor's numbers, replaced for fake tensors; what was assumed is answered."""
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
@@ -153,7 +153,7 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
     def refused(what: str) -> Any:
         raise unknown_value(f"{what} reads the values of a tensor on the card")
 
-    def reading(name: str, answer: Any) -> tuple[Any, str, Any]:
+    def reading(name: str, answer: Any) -> tuple[object, str, object]:
         real = getattr(tensor, name)
 
         def read(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -198,7 +198,7 @@ def without_values(assumed: Assumptions) -> list[tuple[Any, str, Any]]:
         value = assumed.value("item", users_line())
         if value is None:
             return refused(".tolist()")
-        made: Any = value
+        made: object = value
         for size in reversed(self.shape):
             made = [made] * size
         return made

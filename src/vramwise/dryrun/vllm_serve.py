@@ -166,7 +166,7 @@ def _answer(question: Mapping[str, Any], config: Mapping[str, Any], timeout_s: f
         out, early = output_of("vramwise.dryrun.vllm_start.worker", asked, timeout_s, {})
     if not out.strip():
         raise VramwiseError(f"vLLM's start: {early}")
-    answer: dict[str, Any] = json.loads(out.strip().splitlines()[-1])
+    answer: dict[str, object] = json.loads(out.strip().splitlines()[-1])
     return answer
 
 

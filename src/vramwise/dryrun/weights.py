@@ -15,7 +15,7 @@ _OF_MODELS: Final = frozenset({
 """Keywords of `from_pretrained` that say something of the model and nothing of its config."""
 
 
-def weights_from_configs() -> list[tuple[Any, str, Any]]:
+def weights_from_configs() -> list[tuple[object, str, object]]:
     """`from_pretrained` of configs, auto classes and classes, and a loader that stays in this process."""
     torch = library("torch")
     loader = torch.utils.data.DataLoader
@@ -26,7 +26,7 @@ def weights_from_configs() -> list[tuple[Any, str, Any]]:
         kwargs.pop("multiprocessing_context", None)
         make(self, *args[:5], **kwargs)
 
-    found: list[tuple[Any, str, Any]] = [(loader, "__init__", alone)]
+    found: list[tuple[object, str, object]] = [(loader, "__init__", alone)]
     if not is_installed("transformers"):
         return found
     transformers = library("transformers")
@@ -85,7 +85,7 @@ def _of_init(kwargs: dict[str, Any], config: Any) -> dict[str, Any]:
         dtype = getattr(config, "dtype", None)
     if isinstance(dtype, str):
         dtype = getattr(torch, dtype.removeprefix("torch."))
-    found: dict[str, Any] = {} if dtype is None else {"dtype": dtype}
+    found: dict[str, object] = {} if dtype is None else {"dtype": dtype}
     if kwargs.get("quantization_config") is not None:
         raise VramwiseError("a dry run has no fake of quantized layers' kernels: leave out quantization_config")
     if kwargs.get("attn_implementation") is not None:

@@ -84,9 +84,9 @@ def refuse_what_it_does_not_run(scenario: Scenario, library: str) -> None:
         )
 
 
-def classifier_table(scenario: Scenario) -> dict[str, Any]:
+def classifier_table(scenario: Scenario) -> dict[str, object]:
     """The scenario's table, with the settings that a run of images cannot do without."""
-    table: dict[str, Any] = dict(scenario.to_dict())
+    table: dict[str, object] = dict(scenario.to_dict())
     if scenario.task == "load":
         return table
     given = scenario.settings
@@ -100,7 +100,7 @@ def classifier_config(found: ModelSource) -> dict[str, object]:
     return {key: found.config[key] for key in wanted if found.config.get(key) is not None}
 
 
-def embedder_table(table: Mapping[str, Any]) -> dict[str, Any]:
+def embedder_table(table: Mapping[str, Any]) -> dict[str, object]:
     """The table of an embedder, which has no head and makes no new tokens."""
     own = {key: value for key, value in (table.get(table["task"]) or {}).items() if key not in ("head", "new_tokens")}
     return {**table, str(table["task"]): own}

@@ -41,7 +41,7 @@ def answer(asked: dict[str, Any]) -> dict[str, Any]:
     from vramwise.dryrun.recorder import replayed
 
     report, log, replay = short_run(asked) or whole_run(asked)
-    found: dict[str, Any] = {"report": asdict(report), "moments": [], "stuck": None}
+    found: dict[str, object] = {"report": asdict(report), "moments": [], "stuck": None}
     if report.failure:
         return found
     if replay is None or asked["expandable"]:

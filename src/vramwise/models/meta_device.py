@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from vramwise.records import record
 
@@ -137,7 +137,7 @@ def _built(content: str) -> ClassTensors | None:
         return _tensors_of(torch, transformers, config)
 
 
-def _tensors_of(torch: ModuleType, transformers: ModuleType, config: dict[str, Any]) -> ClassTensors | None:
+def _tensors_of(torch: ModuleType, transformers: ModuleType, config: dict[str, object]) -> ClassTensors | None:
     values = {name: value for name, value in config.items() if name != "model_type"}
     try:
         made = transformers.CONFIG_MAPPING[config["model_type"]](**values)

@@ -39,7 +39,7 @@ def numbered_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         yield number, None
 
 
-def parse_line(line: bytes | None) -> dict[str, Any]:
+def parse_line(line: bytes | None) -> dict[str, object]:
     """The JSON object of one line. Raises ScenarioError, in words, for anything else."""
     if line is None:
         raise ScenarioError("", f"the line is longer than {format_bytes(LONGEST_LINE_BYTES, 'MiB', 0)}")
@@ -73,7 +73,7 @@ def read_scenario_file(path: str | Path) -> Scenario:
     return Scenario.from_dict(read_table_file(path))
 
 
-def read_table_file(path: str | Path, *, any_name: bool = False) -> dict[str, Any]:
+def read_table_file(path: str | Path, *, any_name: bool = False) -> dict[str, object]:
     """The table that a TOML, YAML or JSON file holds; with `any_name` a file of another ending is JSON or YAML.
 
     Raises SourceError, or ScenarioError for no table.
@@ -88,7 +88,7 @@ def read_table_file(path: str | Path, *, any_name: bool = False) -> dict[str, An
     return table
 
 
-def parse_documents(text: str, name: str) -> list[Any]:
+def parse_documents(text: str, name: str) -> list[object]:
     """The documents of a YAML text, such as the manifests of one file. Raises SourceError that names it."""
     found = _parsed(text, _parse_yaml_stream, shown_path(name))
     return list(found)
@@ -135,7 +135,7 @@ def read_text_file(path: str | Path) -> str:
     return text
 
 
-def _parse_toml(text: str) -> Any:
+def _parse_toml(text: str) -> object:
     import tomllib
 
     _check_dotted_keys(text)
@@ -145,19 +145,19 @@ def _parse_toml(text: str) -> Any:
         raise ValueError(f"not TOML: {problem}") from None
 
 
-def _parse_yaml(text: str) -> Any:
+def _parse_yaml(text: str) -> object:
     import yaml
 
     return _built(text, yaml.load)
 
 
-def _parse_yaml_stream(text: str) -> Any:
+def _parse_yaml_stream(text: str) -> object:
     import yaml
 
     return _built(text, lambda given, Loader: list(yaml.load_all(given, Loader=Loader)))
 
 
-def _built(text: str, build: Callable[..., Any]) -> Any:
+def _built(text: str, build: Callable[..., object]) -> object:
     """What YAML builds of a text that was looked at event by event before."""
     import yaml
 
@@ -201,7 +201,7 @@ def _read_constant(name: str) -> float:
     return float(name)
 
 
-def _parse_either(text: str) -> Any:
+def _parse_either(text: str) -> object:
     return parse_json(text) if text.lstrip().startswith("{") else _parse_yaml(text)
 
 

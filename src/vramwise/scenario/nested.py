@@ -192,7 +192,7 @@ def _read_table(cls: type[AnySettings], raw: object, path: str, top: type[Settin
     if not isinstance(raw, Mapping):
         raise ScenarioError(path, f"expected a table, got {shown(raw)}")
     kinds = kinds_of(cls)
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value, where in flattened(cls, raw, path):
         kind = kinds.get(key)
         if kind is None:

@@ -19,7 +19,7 @@ def is_public_name(model: str) -> bool:
     return bool(_NAME.fullmatch(model)) and not _PATH.match(model)
 
 
-def portable(value: object) -> Any:
+def portable(value: object) -> object:
     """A scenario or config without what names a place on somebody's machine."""
     if isinstance(value, Mapping):
         kept = {key: portable(one) for key, one in value.items() if key not in _OWN and not _is_path(one)}

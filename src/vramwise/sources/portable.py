@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from vramwise.scenario import Scenario
 from vramwise.site.case import is_public_name, portable
 from vramwise.sources.resolve import resolve
 
 
-def portable_scenario(scenario: Scenario) -> dict[str, Any]:
+def portable_scenario(scenario: Scenario) -> dict[str, object]:
     """The scenario's keys with a public name of its model, or with the config itself; no path is in it."""
     model = scenario.model
     table = {key: portable(value) for key, value in scenario.to_dict().items() if key != "model"}

@@ -132,7 +132,7 @@ def trainer_class(watch_of: MakesWatch) -> type[Any]:
         def on_step_end(self, args: object, state: object, control: object, **kwargs: object) -> None:
             self._follower.step()
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        def on_log(self, args: object, state: Any, control: object, logs: Any = None, **kwargs: object) -> None:
             """The counters beside the loss, in the printed line and in the trainer's history."""
             found = self.watched.metrics() if self.watched.is_running else {}
             for row in (logs, state.log_history[-1] if state.log_history else None):
@@ -202,7 +202,7 @@ def trainer_arguments(args: object) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
-def _lightning_arguments(trainer: object) -> dict[str, Any]:
+def _lightning_arguments(trainer: object) -> dict[str, object]:
     precision = str(getattr(trainer, "precision", ""))
     return {
         "bf16": precision == "bf16-mixed",

@@ -153,7 +153,7 @@ def settings_seen(scenario: Scenario, result: Result, account: Account) -> dict[
     return found
 
 
-def _seen_otherwise(task: str, stated: Mapping[str, Any], account: Account) -> list[tuple[dict[str, Any], str]]:
+def _seen_otherwise(task: str, stated: Mapping[str, Any], account: Account) -> list[tuple[dict[str, object], str]]:
     found: list[tuple[dict[str, Any], str]] = []
     seen = account.observed
     if task in _SIZES and seen.tokens:

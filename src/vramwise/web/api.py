@@ -80,7 +80,7 @@ def _answer(name: str, body: object) -> dict[str, Any]:
         raise UsageError("the body: expected a table (a JSON object)")
     _refuse_depth(body)
     module = import_module(f"vramwise.web.answers.{ANSWERS[name][0]}")
-    asked: Callable[[Mapping[str, Any]], dict[str, Any]] = getattr(module, function_of(name))
+    asked: Callable[[Mapping[str, object]], dict[str, object]] = getattr(module, function_of(name))
     return asked(body)
 
 
@@ -104,7 +104,7 @@ def _refuse_depth(body: object) -> None:
 
 def _described(problem: VramwiseError) -> dict[str, Any]:
     message = printable(" ".join(str(problem).splitlines()))
-    table: dict[str, Any] = {
+    table: dict[str, object] = {
         "kind": type(problem).__name__, "message": message, "exit_code": problem.exit_code,
     }  # fmt: skip
     if isinstance(problem, ScenarioError) and problem.path:

@@ -28,7 +28,7 @@ def scenario_in(body: Body, key: str = "scenario") -> Scenario:
     return on_this_machine(Scenario.from_dict(table_in(body, key)))
 
 
-def table_in(body: Body, key: str) -> Mapping[str, Any]:
+def table_in(body: Body, key: str) -> Mapping[str, object]:
     """Raises UsageError for a value that is no table."""
     value = body.get(key)
     if not isinstance(value, Mapping):

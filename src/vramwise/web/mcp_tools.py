@@ -49,19 +49,19 @@ def _scenario() -> dict[str, Any]:
     return {"type": "object", "required": ["model", "task"], "properties": {**_keys(Scenario), **tables}}
 
 
-def _keys(cls: type[Settings]) -> dict[str, Any]:
+def _keys(cls: type[Settings]) -> dict[str, object]:
     return {key: {**_kind(kind), "description": described(cls, key)} for key, kind in KINDS[cls].items()}
 
 
-def _kind(kind: Kind[Any]) -> dict[str, Any]:
+def _kind(kind: Kind[object]) -> dict[str, object]:
     if isinstance(kind, Choice):
         return {"enum": list(kind.names)}
     schema = kind.schema()
     return {"type": schema["type"]} if isinstance(schema.get("type"), str) else {}
 
 
-def _tool(name: str, description: str, properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+def _tool(name: str, description: str, properties: dict[str, object], *required: str) -> dict[str, object]:
+    schema: dict[str, object] = {"type": "object", "properties": properties, "additionalProperties": False}
     return {"name": name, "description": description, "input_schema": schema | {"required": list(required)}}
 
 

@@ -43,7 +43,7 @@ def fleet_lines(answer: FleetAnswer, *, top: int) -> list[Line]:
     return [*lines, *(["", *said] if (said := _said(answer)) else [])]
 
 
-def _title(about: Mapping[str, Any]) -> Line:
+def _title(about: Mapping[str, object]) -> Line:
     place = str(about.get("prometheus", "a kept table"))
     since, until = about.get("since_s"), about.get("until_s")
     if not isinstance(since, int | float) or not isinstance(until, int | float):

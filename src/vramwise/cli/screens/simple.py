@@ -47,10 +47,10 @@ _LARGE_UNITS, _SMALL_UNITS = ("GB", "GiB"), ("MB", "MiB")
 _DECIMALS = {"GB": 4, "GiB": 4, "MB": 2, "MiB": 4, "KiB": 1}
 
 
-def simple_answer(question: SimpleQuestion, estimate: Estimate) -> dict[str, Any]:
+def simple_answer(question: SimpleQuestion, estimate: Estimate) -> dict[str, object]:
     """Every figure in bytes; `true` holds what vramwise itself answers where a model is described."""
     count = question.num_parameters
-    answer: dict[str, Any] = {
+    answer: dict[str, object] = {
         "num_parameters": count,
         "counted_by": question.counted_by,
         "weights": {name: weight_bytes(count, bits) for name, bits in PRECISIONS.items()},
@@ -86,18 +86,18 @@ def _with_shape(question: SimpleQuestion) -> dict[str, int]:
     return found
 
 
-def _true(question: SimpleQuestion, estimate: Estimate) -> dict[str, Any]:
+def _true(question: SimpleQuestion, estimate: Estimate) -> dict[str, object]:
     """Counts and full estimates of the described model with the same batch and tokens."""
     model, shape = question.model, question.shape
     assert model is not None
     assert shape is not None
-    found: dict[str, Any] = {"num_parameters": model.num_parameters}
+    found: dict[str, object] = {"num_parameters": model.num_parameters}
     bare = base_model(model)
     if bare is not model:
         found["num_parameters_without_head"] = bare.num_parameters
     step = {"micro_batch_size": shape.batch, "sequence_length": shape.sequence}
     serve = {"batch_size": shape.batch, "prompt_tokens": shape.sequence, "new_tokens": 1, "dtype": "bf16"}
-    asked: dict[str, dict[str, Any]] = {
+    asked: dict[str, dict[str, object]] = {
         "generate, bf16": {"task": "generate", "generate": serve},
         "full training, bf16-mixed": {"task": "train", "train": {**step, "precision": "bf16-mixed"}},
         "full training, fp32": {"task": "train", "train": {**step, "precision": "fp32"}},

@@ -41,14 +41,14 @@ class Anything:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         return args[0] if len(args) == 1 and not kwargs and isinstance(args[0], FunctionType | type) else Anything()
 
-    def __getitem__(self, key: object) -> Any:
+    def __getitem__(self, key: object) -> Anything:
         return Anything()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(())
 
     @classmethod
-    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> Any:
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         from pydantic_core import core_schema
 
         return core_schema.any_schema()
@@ -56,7 +56,7 @@ class Anything:
     def __mro_entries__(self, bases: object) -> tuple[type, ...]:
         return (object,)
 
-    def __or__(self, other: object) -> Any:
+    def __or__(self, other: object) -> Anything:
         return self
 
     __ror__ = __or__
@@ -78,9 +78,9 @@ class _AnyClass(type):
 class Kernel:
     """A Triton kernel: a launch does nothing, since the Python around it allocates its outputs."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.fn = function
-        self.configs: list[Any] = []
+        self.configs: list[object] = []
         self.arg_names: list[str] = []
         functools.update_wrapper(self, function)
 
@@ -108,11 +108,11 @@ class _Config:
         self.__dict__.update(others)
 
 
-def _jit(function: Callable[..., Any] | None = None, **kwargs: object) -> Any:
+def _jit(function: Callable[..., object] | None = None, **kwargs: object) -> object:
     return Kernel(function) if function is not None else Kernel
 
 
-def _decorator(*args: object, **kwargs: object) -> Any:
+def _decorator(*args: object, **kwargs: object) -> object:
     return lambda function: function
 
 
@@ -122,7 +122,7 @@ def _driver() -> SimpleNamespace:
     return SimpleNamespace(get_current_target=lambda: target, get_current_device=lambda: 0)
 
 
-_CONTENTS: dict[str, Callable[[], dict[str, Any]]] = {
+_CONTENTS: dict[str, Callable[[], dict[str, object]]] = {
     "triton": lambda: {
         "jit": _jit, "autotune": _decorator, "heuristics": _decorator, "__version__": "3.6.0", "Config": _Config,
         "cdiv": lambda a, b: -(-a // b), "set_allocator": lambda f: None,
@@ -175,7 +175,7 @@ class CompiledOperations:
     """A namespace such as `torch.ops._C`: results by `results`, else nothing, which is right where an operation writes
     into what it is given. `unanswered` counts the latter, to be looked at: one that returns a tensor needs a result."""
 
-    def __init__(self, name: str, results: dict[str, Callable[..., Any]], unanswered: Counter[str]) -> None:
+    def __init__(self, name: str, results: dict[str, Callable[..., object]], unanswered: Counter[str]) -> None:
         self.__dict__.update(_name=name, _results=results, _unanswered=unanswered)
 
     def __getattr__(self, key: str) -> Any:
@@ -186,7 +186,7 @@ class CompiledOperations:
 
 
 class _Operation:
-    def __init__(self, name: str, results: dict[str, Callable[..., Any]], unanswered: Counter[str]) -> None:
+    def __init__(self, name: str, results: dict[str, Callable[..., object]], unanswered: Counter[str]) -> None:
         self._name, self._results, self._unanswered = name, results, unanswered
         self.__name__ = self.__qualname__ = name
 
@@ -213,7 +213,7 @@ def install(results: dict[str, Callable[..., Any]], unanswered: Counter[str]) ->
     _alive.append(vision)
     original = torch.library.register_fake
 
-    def register_fake(operation: Any, function: Any = None, /, **kwargs: Any) -> Any:
+    def register_fake(operation: Any, function: Any = None, /, **kwargs: Any) -> object:
         if function is None:
             return lambda f: register_fake(operation, f, **kwargs)
         name = operation if isinstance(operation, str) else getattr(operation, "_name", str(operation))

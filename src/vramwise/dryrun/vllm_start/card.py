@@ -117,7 +117,7 @@ def install_cuda(card: Card, memory: CardMemory, devices: int) -> None:
     anything.compile = lambda model=None, **k: model if model is not None else (lambda f: f)
 
 
-def _answers(card: Card, memory: CardMemory, devices: int) -> dict[str, Any]:
+def _answers(card: Card, memory: CardMemory, devices: int) -> dict[str, object]:
     stream = Stream()
     major, minor = card.capability
     properties = SimpleNamespace(

@@ -66,8 +66,8 @@ def phases(runner: object, memory: CardMemory) -> Iterator[dict[str, Peak]]:
 
 
 def _watched(
-    original: Callable[..., Any], phase: str, start_bytes: int, memory: CardMemory, found: dict[str, Peak]
-) -> Callable[..., Any]:
+    original: Callable[..., object], phase: str, start_bytes: int, memory: CardMemory, found: dict[str, Peak]
+) -> Callable[..., object]:
     def method(*args: object, **kwargs: object) -> Any:
         peak = found[phase] = memory.watch()
         peak.start_bytes = start_bytes

@@ -98,7 +98,7 @@ def without_communication(ranks: int) -> None:
     nccl.PyNcclCommunicator = type("NoNccl", (_NoNccl,), {"world_size": ranks})
     for module, name in _COMMUNICATORS:
         try:
-            found: Any = importlib.import_module(f"{where}.{module}")
+            found: object = importlib.import_module(f"{where}.{module}")
         except ImportError:
             continue
         setattr(found, name, _Disabled)
@@ -117,7 +117,9 @@ class _NoNccl:
     def __init__(self, group: object = None, device: object = None, *args: object, **kwargs: object) -> None:
         self.group, self.device = group, device
 
-    def all_reduce(self, tensor: torch.Tensor, out_tensor: torch.Tensor | None = None, *a: object, **k: object) -> Any:
+    def all_reduce(
+        self, tensor: torch.Tensor, out_tensor: torch.Tensor | None = None, *a: object, **k: object
+    ) -> object:
         return torch.empty_like(tensor) if out_tensor is None else out_tensor
 
     def __getattr__(self, key: str) -> Any:

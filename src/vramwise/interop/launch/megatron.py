@@ -79,7 +79,7 @@ def read(start: Start) -> Launch:
     return Launch("megatron", scenario, tuple(notes), understood_of(words, read_flags))
 
 
-def step_of(words: Words, layers: int) -> tuple[dict[str, Any], list[str]]:
+def step_of(words: Words, layers: int) -> tuple[dict[str, object], list[str]]:
     """The keys that Megatron's arguments set for a model of so many layers, and notes.
 
     Raises UsageError for a value that its flag does not take, and for layers that make no such stages.
@@ -129,7 +129,7 @@ def number(words: Words, flag: str) -> int | None:
         raise UsageError(f"{flag}: {problem}") from None
 
 
-def _precision(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+def _precision(words: Words, settings: dict[str, object], notes: list[str]) -> None:
     """bf16 adds gradients up in fp32 unless told otherwise, fp16 in fp16 (arguments.py validate_args)."""
     half = "bf16" if is_on(words, "--bf16") else "fp16" if is_on(words, "--fp16") else None
     settings["precision"] = f"{half}-master" if half else "fp32"
@@ -166,7 +166,7 @@ def _optimizer(words: Words, settings: dict[str, Any], notes: list[str]) -> None
         settings["clip_grad_norm"] = False
 
 
-def _recomputation(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+def _recomputation(words: Words, settings: dict[str, object], notes: list[str]) -> None:
     granularity = given(words, "--recompute-granularity")
     if is_on(words, "--recompute-activations"):
         granularity = "selective"
@@ -186,7 +186,7 @@ def _recomputation(words: Words, settings: dict[str, Any], notes: list[str]) -> 
         settings["checkpointing"], settings["recompute"] = "selective", ["moe"]
 
 
-def _attention_and_loss(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+def _attention_and_loss(words: Words, settings: dict[str, object], notes: list[str]) -> None:
     """Flash attention but for local layers without it; the loss is parallel over the vocabulary."""
     is_local = given(words, "--transformer-impl") == "local" or given(words, "--attention-backend") in (
         "local",
@@ -200,7 +200,7 @@ def _attention_and_loss(words: Words, settings: dict[str, Any], notes: list[str]
         settings["compile"], settings["compiled"] = True, ["loss"]
 
 
-def _sharding(words: Words, settings: dict[str, Any], notes: list[str]) -> None:
+def _sharding(words: Words, settings: dict[str, object], notes: list[str]) -> None:
     if is_on(words, "--use-torch-fsdp2"):
         settings["fsdp"] = "full-shard"
     elif is_on(words, "--use-megatron-fsdp"):
@@ -237,7 +237,7 @@ def _pipeline(words: Words, settings: dict[str, Any], layers: int) -> None:
     ]
 
 
-def _gpus(start: Start, settings: Mapping[str, Any]) -> tuple[int, int]:
+def _gpus(start: Start, settings: Mapping[str, object]) -> tuple[int, int]:
     """GPUs in all and on a node."""
     launcher = cut("torchrun", start.before)
     per_node = number(launcher, "--nproc-per-node") or number(launcher, "--nproc") or 0

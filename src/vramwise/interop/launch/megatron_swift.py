@@ -8,7 +8,6 @@ first matrix that the parts share is counted once for each of them, but for expe
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.interop.launch.adapters import targets_of
@@ -143,14 +142,14 @@ def _half(options: Options, model: str) -> str:
     return "bf16" if DTYPE_SPELLINGS.get(weights, weights) == "bf16" else "fp16"
 
 
-def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
+def _method(options: Options, model: str) -> tuple[dict[str, object], list[str]]:
     tuner = options.first("tuner_type", "train_type") or "full"
     if tuner not in _TUNERS:
         raise UsageError(f'--tuner_type: expected {", ".join(_TUNERS)}, got "{clipped(tuner)}"')
     if tuner == "full" and not options.several("adapters", "mcore_adapter", "mcore_adapters", "adapter_load"):
         return _full(options, model), []
     targets, notes = _targets(options, model)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "method": "lora", "lora_rank": options.number("lora_rank") or 8, "lora_targets": targets,
         "lora_dropout": fraction(options.first("lora_dropout") or "0.05"),
         # Float16Module casts all of a model, its adapters among it (core 0.16 transformer/module.py), whatever
@@ -162,7 +161,7 @@ def _method(options: Options, model: str) -> tuple[dict[str, Any], list[str]]:
     return found, notes
 
 
-def _full(options: Options, model: str) -> dict[str, Any]:
+def _full(options: Options, model: str) -> dict[str, object]:
     """Of a model that reads images the tower and what joins it are frozen unasked (`_init_multimodal_full`)."""
     known = described(model)
     if known is None or not is_multimodal(known):

@@ -5,8 +5,6 @@ Read in ms-swift 4.6: arguments/*.py, rlhf_trainers/*.py (beta of each kind).
 
 from __future__ import annotations
 
-from typing import Any
-
 from vramwise.interop.beside import file_table
 from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
@@ -32,7 +30,7 @@ def options_of(start: Start, programs: tuple[str, ...], title: str) -> Options:
 
 
 def completions_and_models(
-    program: str, options: Options, train: dict[str, Any]
+    program: str, options: Options, train: dict[str, object]
 ) -> tuple[dict[str, object], list[str]]:
     """What `rlhf` adds to a step: pairs of answers, models beside the policy, completions and their engine."""
     if not program.removesuffix(".py").endswith("rlhf"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import Any
 
 from vramwise.errors import UsageError
 from vramwise.interop.logs.comparison import Comparison
@@ -15,7 +14,7 @@ SOURCE = "a start-up log (say whose: repository and file, issue or run)"
 """What stands for the source until the contributor says it."""
 
 
-def case_of_log(comparison: Comparison) -> dict[str, Any]:
+def case_of_log(comparison: Comparison) -> dict[str, object]:
     """The case, without a path of the machine. Raises UsageError for a log that prints nothing that is estimated.
 
     The source is for whoever adds the case to state, and what is `unstated`.

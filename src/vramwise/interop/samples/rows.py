@@ -8,7 +8,6 @@ output (Alpaca), question and answer (GSM8K).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from vramwise.errors import UsageError, clipped
 from vramwise.records import record
@@ -35,7 +34,7 @@ class Sample:
         return "\n".join(content for _, content in self.turns) if self.turns else self.text
 
 
-def sample_of(row: Mapping[str, Any], column: str | None = None) -> Sample:
+def sample_of(row: Mapping[str, object], column: str | None = None) -> Sample:
     """The sample of a row. Raises UsageError for columns that are none of the usual, or hold no text."""
     if column is not None:
         if column not in row:
@@ -69,7 +68,7 @@ def _value(name: str, value: object) -> Sample:
     raise UsageError(f'column "{clipped(name)}" holds no text')
 
 
-def _turn(turn: Mapping[str, Any]) -> tuple[str, str]:
+def _turn(turn: Mapping[str, object]) -> tuple[str, str]:
     role, content = turn.get("role", turn.get("from", "user")), turn.get("content", turn.get("value", ""))
     if isinstance(content, list):  # parts of a message: text ones count
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

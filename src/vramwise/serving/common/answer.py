@@ -71,7 +71,7 @@ def card_notes(gpu: Gpu | None, stored_dtype: str, quantization: str | None) -> 
 
 
 def assemble(
-    scenario: Mapping[str, Any], model: Model, source: str, quantities: Mapping[str, Quantity],
+    scenario: Mapping[str, object], model: Model, source: str, quantities: Mapping[str, Quantity],
     phases: tuple[Phase, ...], capacity: Capacity | None, verdict: Verdict | None, notes: Iterable[str],
     ranks: tuple[Rank, ...] | None = None,
 ) -> Result:  # fmt: skip

@@ -133,7 +133,7 @@ class _Cutter:
     def _counted(self, op: Operation, narrower: bool) -> dict[str, Any]:
         """Settings of an operation on cut values that count heads or columns: a rank's share of them."""
         counts = ((name, getattr(op, name, 0)) for name in _COUNTED)
-        changed: dict[str, Any] = {name: max(1, count // self.t) for name, count in counts if count}
+        changed: dict[str, object] = {name: max(1, count // self.t) for name, count in counts if count}
         for name in _COUNTED_EVENLY:
             heads = getattr(op, name, 0)
             if heads % self.t:

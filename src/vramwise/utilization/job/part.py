@@ -242,7 +242,7 @@ def _collective_columns(recording: Recording, classes: Integers, steps: _Steps) 
     }
 
 
-def _of_each(stated: Sequence[Stated], place: Integers, what: str) -> Any:
+def _of_each(stated: Sequence[Stated], place: Integers, what: str) -> object:
     """A number of each, which some may not state."""
     import numpy as np
 

@@ -103,7 +103,7 @@ def fast_decoders() -> tuple[Decoder, ...]:
     return tuple(_by_msgspec(time, arguments) for time in times)
 
 
-def _by_msgspec(time: tuple[str, Any, Any], arguments: Any) -> Decoder:
+def _by_msgspec(time: tuple[str, object, object], arguments: Any) -> Decoder:
     import msgspec
 
     text = str | None

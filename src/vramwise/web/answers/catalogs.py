@@ -160,11 +160,11 @@ def keys(body: Body) -> dict[str, Any]:
     }
 
 
-def _type(kind: Kind[Any]) -> str:
+def _type(kind: Kind[object]) -> str:
     return next((name for cls, name in _TYPES.items() if isinstance(kind, cls)), "text")
 
 
-def _bounds(kind: Kind[Any]) -> dict[str, Any]:
+def _bounds(kind: Kind[object]) -> dict[str, object]:
     if isinstance(kind, Choice):
         return {"choices": [*kind.names, *(kind.more() if kind.more is not None else ())]}
     if isinstance(kind, Whole):
@@ -180,7 +180,7 @@ def _name(owner: Owner) -> str:
     return owner.table if owner.is_program else owner.needs
 
 
-def _owner(owner: Owner) -> dict[str, Any]:
+def _owner(owner: Owner) -> dict[str, object]:
     """Where it is there: its key holds one of `values`, or anything but `absent`."""
     return {
         "title": title_of(owner), "key": owner.key, "values": list(owner.values), "absent": list(owner.absent),

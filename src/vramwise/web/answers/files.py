@@ -107,7 +107,7 @@ def _read(path: str, body: Body) -> dict[str, Any]:
     return _of_text(path, body)
 
 
-def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
+def _of_table(table: Mapping[str, object]) -> dict[str, object] | None:
     """A scenario or a result of ours; None for another's table."""
     if table.get("schema") == 1 and "quantities" in table:
         return {"kind": "result", "report": dict(table)}
@@ -121,14 +121,14 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _of_model(table: Mapping[str, Any]) -> dict[str, Any] | None:
+def _of_model(table: Mapping[str, object]) -> dict[str, object] | None:
     """A config.json, where no tool's file says which class of model it trains."""
     if "model_type" in table or "architectures" in table:
         return {"kind": "model", "model": dict(table), "report": _loaded(dict(table))}
     return None
 
 
-def _of_text(path: str, body: Body) -> dict[str, Any]:
+def _of_text(path: str, body: Body) -> dict[str, object]:
     """A tool's file, an engine's log, a message; raises UsageError for none of them."""
     from vramwise.interop.files.kinds import COMMAND, tools_kind
 
@@ -159,7 +159,7 @@ def _of_text(path: str, body: Body) -> dict[str, Any]:
     )
 
 
-def _message(path: str, body: Body, *, kills: bool = False) -> dict[str, Any] | None:
+def _message(path: str, body: Body, *, kills: bool = False) -> dict[str, object] | None:
     """What ran out of memory; with `kills` also what tells of an end alone, as no engine's log may."""
     from vramwise.measure.messages import failures_in, messages_in
 
@@ -169,7 +169,7 @@ def _message(path: str, body: Body, *, kills: bool = False) -> dict[str, Any] | 
     return _failures(_diagnosed(path)[0], body, 10)
 
 
-def _log(path: str, body: Body) -> dict[str, Any]:
+def _log(path: str, body: Body) -> dict[str, object]:
     from vramwise.interop.logs import compare_log
 
     found = compare_log(path, {})
@@ -183,7 +183,7 @@ def _config(path: str, body: Body) -> dict[str, Any]:
     return {"kind": "config", "programs": _programs(path, body, _FILE_ELSEWHERE)}
 
 
-def _command(path: str, body: Body) -> dict[str, Any]:
+def _command(path: str, body: Body) -> dict[str, object]:
     """What the programs would be that a pasted command line starts."""
     return {"kind": "command", "programs": _programs(path, body, _COMMAND_ELSEWHERE)}
 
@@ -195,7 +195,7 @@ _FILE_ELSEWHERE = "it names a file that is not here: ask vramwise estimate FILE 
 _NOT_HERE = ("No such file or directory", "Permission denied")
 
 
-def _programs(path: str, body: Body, elsewhere: str) -> list[dict[str, Any]]:
+def _programs(path: str, body: Body, elsewhere: str) -> list[dict[str, object]]:
     """Raises SourceError where a further file is asked for, which lies where the person is."""
     from vramwise.interop.files.launches import read_files
 
@@ -207,7 +207,7 @@ def _programs(path: str, body: Body, elsewhere: str) -> list[dict[str, Any]]:
         raise SourceError(f"{elsewhere} ({problem})") from None
 
 
-def _program(name: str, launch: Launch, body: Body) -> dict[str, Any]:
+def _program(name: str, launch: Launch, body: Body) -> dict[str, object]:
     from vramwise.estimation import estimate
     from vramwise.scenario import Scenario
     from vramwise.web.answers.sharing import stated
@@ -229,7 +229,7 @@ def _model(path: str) -> dict[str, Any]:
     return {"kind": "model", "model": dict(found.config) or found.id, "report": _loaded(path)}
 
 
-def _model_by_its_head(path: str, size: int) -> dict[str, Any]:
+def _model_by_its_head(path: str, size: int) -> dict[str, object]:
     from vramwise.sources.described import gguf_model
     from vramwise.sources.repository import Beginning
 
@@ -238,13 +238,13 @@ def _model_by_its_head(path: str, size: int) -> dict[str, Any]:
     return {"kind": "model", "model": table, "report": _loaded(table)}
 
 
-def _loaded(model: str | dict[str, Any]) -> dict[str, Any]:
+def _loaded(model: str | dict[str, object]) -> dict[str, object]:
     from vramwise.estimation import estimate
 
     return estimate({"model": model, "task": "load"}).to_dict()
 
 
-def _trace(path: str) -> dict[str, Any]:
+def _trace(path: str) -> dict[str, object]:
     """A trace's figures, its strips as a picture, and its memory events."""
     from vramwise.utilization.profiler.files import trace_files
     from vramwise.utilization.profiler.memory_points import read_with_memory
@@ -265,7 +265,7 @@ def _trace(path: str) -> dict[str, Any]:
 # -- reports --------------------------------------------------------------------------------------------------
 
 
-def _profiled(recordings: Sequence[Recording], top: int) -> dict[str, Any]:
+def _profiled(recordings: Sequence[Recording], top: int) -> dict[str, object]:
     from vramwise.cli.profile_job import job_of
     from vramwise.utilization.profiler.analysis import analyse
 
@@ -288,17 +288,17 @@ def _diagnosed(path: str) -> tuple[list[Diagnosis], Snapshot | None]:
     return diagnose_snapshot(snapshot), snapshot
 
 
-def _failures(found: Sequence[Diagnosis], body: Body, top: int) -> dict[str, Any]:
+def _failures(found: Sequence[Diagnosis], body: Body, top: int) -> dict[str, object]:
     from vramwise.cli.oom import changes_of, failure_table
 
-    report: dict[str, Any] = {"failures": [failure_table(one, top) for one in found]}
+    report: dict[str, object] = {"failures": [failure_table(one, top) for one in found]}
     if body.get("scenario") is not None:
         scenario: Scenario = scenario_in(body)
         report["estimated"] = [one.to_dict() for one in changes_of(scenario, found)]
     return report
 
 
-def _lives(snapshot: Snapshot | None) -> Iterator[dict[str, Any]]:
+def _lives(snapshot: Snapshot | None) -> Iterator[dict[str, object]]:
     """Allocated and reserved bytes after each event of a snapshot's history, by device."""
     from vramwise.measure import timeline_of
 

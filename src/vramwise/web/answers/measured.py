@@ -26,7 +26,7 @@ MOST_DESCRIBED = 60
 """Cases whose model's size is looked at: those that are alike in all that a scenario says by itself."""
 
 
-def nearest(body: Body) -> dict[str, Any]:
+def nearest(body: Body) -> dict[str, object]:
     """`{"scenario", "limit"}`: cases of the same task, engine or framework first, then of method and size."""
     only(body, "scenario", "limit")
     scenario, limit = scenario_in(body), whole_in(body, "limit", 8, most=MOST_NEAREST)
@@ -40,7 +40,7 @@ def nearest(body: Body) -> dict[str, Any]:
     return {"cases": rows, "median_absolute_error": errors[len(errors) // 2] if errors else None}
 
 
-def accuracy(body: Body) -> dict[str, Any]:
+def accuracy(body: Body) -> dict[str, object]:
     """`{"by", "offset", "limit"}`: the whole table of errors; with `limit` the cases from `offset` instead."""
     from vramwise.accuracy.report import Report
     from vramwise.accuracy.table import GROUPS, tabulate

@@ -83,13 +83,13 @@ def stated(scenario: Scenario) -> dict[str, Any]:
     return {**table, name: settings} if settings else table
 
 
-def _stated(settings: Settings) -> dict[str, Any]:
+def _stated(settings: Settings) -> dict[str, object]:
     kinds = kinds_of(type(settings))
     given = {key: getattr(settings, key) for key in kinds if key in settings.explicit}
     return {key: kinds[key].to_json(value) for key, value in given.items() if value is not None}
 
 
-def address_of(table: Mapping[str, Any]) -> str:
+def address_of(table: Mapping[str, object]) -> str:
     """What stands behind `#` in the page's address: `model=…&task=…&train.micro_batch_size=2`."""
     flat: dict[str, str] = {}
     for key, value in table.items():
@@ -108,7 +108,7 @@ def _in_address(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def toml_lines(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+def toml_lines(table: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[str]:
     """A table as TOML: its values first, then the tables in it. A key without a value is left out."""
     inner = {key: value for key, value in table.items() if isinstance(value, Mapping) and value}
     for key, value in table.items():

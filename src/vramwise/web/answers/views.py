@@ -19,7 +19,7 @@ CARDS = (
 """Cards that people have or rent; `cards` shows those of them that the catalog knows."""
 
 
-def door(body: Body) -> dict[str, Any]:
+def door(body: Body) -> dict[str, object]:
     """`{"model", "gpu", … of the machine}`: how it runs, is fine-tuned and trained there; without one, on usual ones.
 
     What `vramwise estimate MODEL --gpu CARD --json` has under the same keys.
@@ -39,7 +39,7 @@ def door(body: Body) -> dict[str, Any]:
         name = found.id
     words = [name] if isinstance(name, str) else ["config.json"]
     machine = {key: value for key, value in body.items() if key != "model" and value is not None}
-    facts: dict[str, Any] = {"model": model.id, "num_parameters": model.num_parameters}
+    facts: dict[str, object] = {"model": model.id, "num_parameters": model.num_parameters}
     if machine:
         return facts | answered(Question(name, model, machine_of(**machine), estimate), words).to_dict()
     return facts | {"cards": {card: one.to_dict() for card, one in glances(name, model, estimate, words).items()}}
@@ -64,7 +64,7 @@ def cards(body: Body) -> dict[str, Any]:
     rows = []
     for card in named or [one for one in CARDS if _is_known(one)]:
         gpu = find_gpu(card).gpu
-        row: dict[str, Any] = {"gpu": gpu.id, "name": gpu.name, "usable_bytes": gpu.usable_bytes}
+        row: dict[str, object] = {"gpu": gpu.id, "name": gpu.name, "usable_bytes": gpu.usable_bytes}
         rows.append(row | _said(lambda gpu=gpu: estimate({**table, "gpu": gpu.id})))
     return {"cards": rows}
 
@@ -93,7 +93,7 @@ def _said(asked: Any) -> dict[str, Any]:
     }
 
 
-def grid(body: Body) -> dict[str, Any]:
+def grid(body: Body) -> dict[str, object]:
     """`{"scenario", "x": {"key", "values"}, "y": {"key", "values"}}`: a row of cells for each value of `y`.
 
     Raises UsageError for more cells than are answered at once, and for one key twice.
@@ -182,7 +182,7 @@ def _settings(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[dict[str, Any]
     return [pair for pair in pairs if pair["a"] != pair["b"]]
 
 
-def _flat(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def _flat(table: Mapping[str, object], path: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
         if isinstance(value, Mapping) and key in ("train", "serve", "generate"):
             yield from _flat(value, f"{key}.")

@@ -37,7 +37,7 @@ def description() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operation(name: str, help: str) -> dict[str, Any]:
+def _operation(name: str, help: str) -> dict[str, object]:
     from importlib import import_module
 
     function = getattr(import_module(f"vramwise.web.answers.{ANSWERS[name][0]}"), function_of(name))
@@ -51,7 +51,7 @@ def _operation(name: str, help: str) -> dict[str, Any]:
     }
 
 
-def _json(schema: dict[str, Any], what: str) -> dict[str, Any]:
+def _json(schema: dict[str, object], what: str) -> dict[str, object]:
     return {"description": what, "content": {"application/json": {"schema": schema}}}
 
 
@@ -71,11 +71,11 @@ def _asked(name: str) -> dict[str, Any]:
     return {"type": "object"}
 
 
-def _answered(name: str) -> dict[str, Any]:
+def _answered(name: str) -> dict[str, object]:
     return {"$ref": "#/components/schemas/Result"} if name in ("estimate", "result") else {"type": "object"}
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas() -> dict[str, object]:
     text = {"type": "string"}
     error = {
         "type": "object",

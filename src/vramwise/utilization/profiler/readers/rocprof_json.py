@@ -41,7 +41,7 @@ def rows(chunks: Iterator[bytes], stream: RowStream) -> Iterator[Row]:
 
 
 def _of_process(walk: Walk, stream: RowStream) -> Iterator[Row]:
-    said: dict[str, Any] = {}
+    said: dict[str, object] = {}
     for key in walk.fields():
         if key not in RECORDS or walk.peek() != "{":
             value = walk.value()
@@ -86,7 +86,7 @@ class _Facts:
             "kernel_dispatch": self._kernel, "memory_copy": self._copy, "hip_api": self._call, "marker_api": self._step,
         }  # fmt: skip
 
-    def _kernel(self, record: dict[str, Any]) -> Row:
+    def _kernel(self, record: dict[str, object]) -> Row:
         about = record.get("dispatch_info")
         about = about if isinstance(about, dict) else {}
         number = about.get("kernel_id")
@@ -96,7 +96,7 @@ class _Facts:
         where["stream"] = _handle(about.get("queue_id")) if stream is None else stream
         return gpu_row("kernel", name.removesuffix(".kd"), *_times(record), **where)
 
-    def _copy(self, record: dict[str, Any]) -> Row | None:
+    def _copy(self, record: dict[str, object]) -> Row | None:
         devices = [self._device_of(record.get(end)) for end in ("dst_agent_id", "src_agent_id")]
         device = next((one for one in devices if one is not None), None)
         where = {"device": device, "stream": _handle(record.get("stream_id")), "correlation": _correlation(record)}
@@ -104,15 +104,15 @@ class _Facts:
             where["stream"] = 0
         return gpu_row("gpu_memcpy", copy_name(self._operation(record)), *_times(record), **where)
 
-    def _call(self, record: dict[str, Any]) -> Row | None:
+    def _call(self, record: dict[str, object]) -> Row | None:
         correlation = _correlation(record)
         return call_row(self._operation(record), *_times(record), correlation) if correlation else None
 
-    def _step(self, record: dict[str, Any]) -> Row | None:
+    def _step(self, record: dict[str, object]) -> Row | None:
         step = STEP.fullmatch(_text(self._messages.get(_correlation(record))))
         return step_row(step[1], *_times(record)) if step else None
 
-    def _operation(self, record: dict[str, Any]) -> str:
+    def _operation(self, record: dict[str, object]) -> str:
         kind, operation = record.get("kind"), record.get("operation")
         names = self._operations[kind] if isinstance(kind, int) and 0 <= kind < len(self._operations) else None
         known = isinstance(names, list) and isinstance(operation, int) and 0 <= operation < len(names)
@@ -122,12 +122,12 @@ class _Facts:
         return self._devices.get(_handle(agent))
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
+def _objects(value: object) -> list[dict[str, object]]:
     """The objects of an array; what is no object counts as an empty one, so that places stay."""
     return [one if isinstance(one, dict) else {} for one in value] if isinstance(value, list) else []
 
 
-def _device(agent: dict[str, Any], place: int) -> int:
+def _device(agent: dict[str, object], place: int) -> int:
     number = agent.get("logical_node_type_id")
     return number if type(number) is int else place
 
@@ -137,13 +137,13 @@ def _handle(value: object) -> int | None:
     return found if type(found) is int else None
 
 
-def _correlation(record: dict[str, Any]) -> int | None:
+def _correlation(record: dict[str, object]) -> int | None:
     said = record.get("correlation_id")
     found = said.get("internal") if isinstance(said, dict) else None
     return found if type(found) is int else None
 
 
-def _times(record: dict[str, Any]) -> tuple[object, object]:
+def _times(record: dict[str, object]) -> tuple[object, object]:
     return record.get("start_timestamp"), record.get("end_timestamp")
 
 
