@@ -20,13 +20,6 @@ from vramwise.models.model import Model
 from vramwise.models.type_facts import has_fact, types_with
 from vramwise.scenario import TrainSettings
 
-OF_OTHER_MODELS = frozenset({"aria", "blip-2", "fuyu", "got_ocr2", "instructblip", "instructblipvideo"})
-"""Types without SDPA that run nothing themselves: the models within choose, unasked, since transformers 4.46.
-
-Before, theirs was handed on (`from_config(config.text_config, attn_implementation=config._attn_implementation)`).
-"""
-_PARTS_CHOOSE_SINCE = (4, 46)
-
 
 def types_without(kernel: str, version: tuple[int, ...]) -> frozenset[str]:
     """Types whose class lacks sdpa, flash or flex in a version of transformers (`_supports_sdpa` and its like)."""
@@ -50,8 +43,9 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
     kind = kinds[0]
     if train.attention in ("flash", "flex"):
         _refuse_without(train.attention, kinds, version)
-    if train.attention == "flash" and kind == "falcon" and model.config.flag("alibi"):  # FalconFlashAttention2.forward
-        problem = "transformers has no flash attention for falcon with ALiBi: it runs sdpa or eager"
+    has_alibi = has_fact("transformers", "flash_without_alibi", kind, version) and model.config.flag("alibi")
+    if train.attention == "flash" and has_alibi:
+        problem = f"transformers has no flash attention for {kind} with ALiBi: it runs sdpa or eager"
         raise ScenarioError("train.attention", problem)
     if train.attention != "sdpa":
         return train.attention
@@ -60,7 +54,7 @@ def attention_of_classes(given: TrainSettings, train: TrainSettings, model: Mode
     elif has_fact("transformers", "eager_unasked", kind, version):
         return "eager"
     lacking = types_without("sdpa", version)
-    chooses = version < _PARTS_CHOOSE_SINCE or kind not in OF_OTHER_MODELS
+    chooses = not has_fact("transformers", "parts_choose_attention", kind, version)
     text = kinds_within({"text_config": model.config.values.get("text_config")})[-1]
     gained = text in lacking - types_without("sdpa", described("transformers"))  # its blocks run as the whole does
     if gained or (chooses and kind in lacking):

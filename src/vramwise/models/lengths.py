@@ -8,16 +8,9 @@ from functools import lru_cache
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.model import Model
 from vramwise.models.operations.simple import Embedding
+from vramwise.models.type_facts import fact_value, has_fact
 
 UNSTATED_LENGTH = 2048  # vLLM config/model.py: length of a model whose config states none
-# transformers 5.23 config classes: max_position_embeddings of a config.json that leaves it out
-CLASS_LENGTHS = {
-    "cohere": 8192, "cohere2": 8192, "gemma": 8192, "gemma2": 8192, "gemma3": 131072, "gemma3_text": 131072,
-    "glm4_moe": 131072, "gpt2": 1024, "minimax": 131072, "mistral": 131072, "mixtral": 131072, "nemotron": 4096,
-    "olmoe": 4096, "phi3": 4096, "phimoe": 131072, "qwen2": 32768, "qwen2_moe": 32768, "qwen3": 32768,
-    "qwen3_moe": 32768, "rwkv": 1024, "starcoder2": 4096,
-}  # fmt: skip
-SCALED_ALREADY = frozenset({"gemma3", "gemma3_text"})  # their positions count the scaling: vLLM leaves it out
 
 
 def text_config(model: Model) -> Config:
@@ -64,8 +57,9 @@ def stated_positions(config: Config) -> int | None:
         "max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
         "max_target_positions",
     )  # fmt: skip
-    own = CLASS_LENGTHS.get(config.model_type)
-    return next((config.size(name) for name in names if config.has(name)), own)
+    stated = next((config.size(name) for name in names if config.has(name)), None)
+    own = fact_value("transformers", "length_of_class", config.model_type) if stated is None else None
+    return stated if own is None else int(own)
 
 
 @lru_cache(maxsize=512)
@@ -76,7 +70,7 @@ def model_length(model: Model) -> int:
     """
     config = text_config(model)
     positions = stated_positions(config) or UNSTATED_LENGTH
-    if config.model_type in SCALED_ALREADY:
+    if has_fact("vllm", "length_has_scaling", config.model_type):
         return positions
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
