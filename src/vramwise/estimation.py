@@ -21,6 +21,7 @@ from vramwise.sources import ModelSource, resolve
 if TYPE_CHECKING:
     from vramwise.hardware import Gpu
     from vramwise.points.needs import ManyNeeds
+    from vramwise.serving.tensors import KnownTensors
     from vramwise.site.run import Site
     from vramwise.training.speed.over_links import OverLink
 
@@ -358,6 +359,20 @@ def pipeline_parts(found: ModelSource) -> dict[str, dict[str, object]]:
     from vramwise.sources.pipelines import component_configs
 
     return component_configs(found.config, found.repository)
+
+
+def pipeline_tensors(found: ModelSource) -> KnownTensors | None:
+    """The tensors of a described pipeline whose files are not here; None for anything else."""
+    from vramwise.models.tensors_only import model_of_tensors
+    from vramwise.serving.diffusers.tensors import files_of_components
+    from vramwise.serving.tensors import KnownTensors
+    from vramwise.sources.libraries import library_of
+
+    files = files_of_components(found.config, pipeline_parts(found), found.id)
+    if files is None:
+        return None
+    model = model_of_tensors(found.config, found.id, [(tensor.name, tensor.shape) for tensor in files.tensors])
+    return KnownTensors(model, library_of(found.config), "the configs of its components", files, "")
 
 
 def _pipeline(scenario: Scenario, found: ModelSource, gpu: Gpu | None) -> Result | None:

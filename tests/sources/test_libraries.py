@@ -183,3 +183,15 @@ def test_a_cache_that_the_keys_do_not_tell_is_said_to_be_unknown(
     result = estimate({"model": path, "task": "generate", "generate": {"prompt_tokens": 9, "new_tokens": 1}})
     assert "kv_cache_bytes" not in result.quantities
     assert any("the KV cache is not known" in note and why in note for note in result.notes)
+
+
+@pytest.mark.parametrize("name", ["black-forest-labs/FLUX.1-dev", "stable-diffusion-v1-5/stable-diffusion-v1-5"])
+def test_a_built_in_pipeline_has_the_calculators_table(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its components' configs tell their tensors."""
+    assert main(["estimate", name, "--style", "huggingface", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert main(["estimate", name, "--style", "huggingface"]) == 0
+    assert "from the configs of its components" in " ".join(capsys.readouterr().out.split())
+    assert main(["estimate", name, "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)["ways"]["as it is"]
+    assert table["true_parameters"] == whole["model"]["num_parameters"]

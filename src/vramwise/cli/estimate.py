@@ -335,6 +335,10 @@ def _of_files(args: argparse.Namespace, problem: UndescribedTypeError) -> int:
         if code is not None:
             return code
     known = known_tensors(found, args.library or "auto")
+    if known is None and args.style == "huggingface":
+        from vramwise.estimation import pipeline_tensors
+
+        known = pipeline_tensors(found)
     if known is None:
         raise problem
     if known.files is None:

@@ -46,14 +46,17 @@ def files_calculator_screen(known: KnownTensors) -> list[Line]:
     """The same tables for a model of which only its files' headers are known."""
     assert known.files is not None
     tables, width = calculator_of_files(known.files, has_head=not known.library.has_types), screen_width()
+    where, what = "the headers of the files", "files"
+    if not known.files.num_files:
+        where, what = known.source, "components"
     title = (
-        f"{model_title(known.model.id)} · what accelerate estimate-memory counts, from the headers of the files"
+        f"{model_title(known.model.id)} · what accelerate estimate-memory counts, from {where}"
         " (its MB and GB are MiB and GiB)"
     )
     said = [
         f"taken as a model of {known.library.name}: {known.library.reason}",
         f"it counts {tables.base_parameters:,} parameters and {format_bytes(tables.buffer_bytes, 'auto')} of buffers; "
-        f"the files hold {tables.true_parameters:,} parameters",
+        f"the {what} hold {tables.true_parameters:,} parameters",
         f"for inference it advises +20 %: {size(tables.inference_bytes)} for float16/bfloat16; a rule, not an answer",
     ]
     if known.library.name == "diffusers":

@@ -43,6 +43,18 @@ def estimate_pipeline(
     pipeline = PIPELINES.get(name)
     if pipeline is None:
         return _of_denoiser(scenario, name, config, model_id, source, gpu)
+    found, missing = components_of(pipeline, parts, model_id)
+    if pipeline.denoiser in missing or pipeline.decoder in missing:
+        raise UndescribedTypeError(model_id, f'"{clipped(name)}" without the configs of {", ".join(missing)}', None)
+    left_out = [f"{one} is left out: its config is not there" for one in missing]
+    left_out += [f"{one} is not counted" for one in pipeline.idle if one in config or one in parts]
+    return _answered(scenario, pipeline, found, list(found), ModelFacts(model_id, 0, 0, 0, source), gpu, left_out)
+
+
+def components_of(
+    pipeline: Pipeline, parts: Mapping[str, Mapping[str, object]], model_id: str
+) -> tuple[dict[str, Component], list[str]]:
+    """The models that a pipeline calls, and the names of those whose configs are not there."""
     wanted = [*(first for first, _ in pipeline.encoders), pipeline.denoiser, pipeline.decoder]
     found = {
         one: component(str(parts[one]["_class_name"]), config_as_called(pipeline, one, parts[one]), model_id)
@@ -51,11 +63,7 @@ def estimate_pipeline(
     missing = [one for one in wanted if one not in found]
     if pipeline.second in parts:
         found[pipeline.second] = component(str(parts[pipeline.second]["_class_name"]), parts[pipeline.second], model_id)
-    if pipeline.denoiser in missing or pipeline.decoder in missing:
-        raise UndescribedTypeError(model_id, f'"{clipped(name)}" without the configs of {", ".join(missing)}', None)
-    left_out = [f"{one} is left out: its config is not there" for one in missing]
-    left_out += [f"{one} is not counted" for one in pipeline.idle if one in config or one in parts]
-    return _answered(scenario, pipeline, found, list(found), ModelFacts(model_id, 0, 0, 0, source), gpu, left_out)
+    return found, missing
 
 
 def _of_denoiser(
