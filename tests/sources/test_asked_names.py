@@ -113,6 +113,7 @@ def test_nvfp4_is_four_bits_where_only_the_file_beside_the_config_says_so(name: 
         ("google/gemma-3-27b-it-qat-q4_0-gguf", "google/gemma-3-27b-it", "Q4_0"),
         ("bartowski/google_gemma-3-4b-it-GGUF", "google/gemma-3-4b-it", None),
         ("qwen3:30b-a3b-q4_K_M", "Qwen/Qwen3-30B-A3B", "Q4_K_M"),
+        ("qwen3-8b:Q4_K_M", "Qwen/Qwen3-8B", "Q4_K_M"),
         ("qwen3:4b-instruct-2507-q8_0", "Qwen/Qwen3-4B-Instruct-2507", "Q8_0"),
         ("llama3.1:8b-instruct-q8_0", "meta-llama/Llama-3.1-8B-Instruct", "Q8_0"),
         ("gemma3:12b-it-qat", "google/gemma-3-12b-it", "Q4_0"),

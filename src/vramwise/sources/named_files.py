@@ -51,7 +51,8 @@ def of_words(name: str) -> ModelSource | None:
 
 
 def of_a_tag(name: str) -> ModelSource | None:
-    """The known model of a tag of ollama's library that names the type of its file (`qwen3:30b-a3b-q4_K_M`)."""
+    """The known model of a tag of ollama's library that names the type of its file (`qwen3:30b-a3b-q4_K_M`), or of a
+    name with a type behind it (`qwen3-8b:Q4_K_M`)."""
     if "/" in name or ":" not in name:
         return None
     level = re.search(r"[:-](q\d)$", name.lower())
@@ -66,6 +67,8 @@ def of_a_tag(name: str) -> ModelSource | None:
     listed = _listed(name)
     if base is None or base.others:
         base = known(listed.model) if listed is not None else base
+    if base is None and ":" not in plain:
+        base = known(plain) or meant(plain)
     return None if base is None else _as_files(name, base, stated)
 
 
