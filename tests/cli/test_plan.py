@@ -200,3 +200,15 @@ def test_layers_on_the_host_have_their_bytes(capsys):
 def test_the_plain_no_names_every_unequal_card(capsys):
     assert main(["plan", "qwen3-14b", "--goal", "train", "--gpus", "4090,3090"]) == 0
     assert "no: not in the memory of GeForce RTX 4090 + GeForce RTX 3090" in capsys.readouterr().out
+
+
+def test_an_exported_option_says_what_the_tools_own_defaults_make_of_it(capsys):
+    """TRL checkpoints unasked: its file is another training than the option, and needs another amount."""
+    asked = ["plan", "Qwen/Qwen3-4B", "--goal", "fine-tune", "--gpu", "4090", "-n", "1", "--keep", "checkpointing"]
+    assert main([*asked, "--option", "1", "--export", "trl"]) == 0
+    said = capsys.readouterr()
+    assert "gradient_checkpointing: true" in said.out
+    told = [line for line in said.err.splitlines() if line.startswith("defaults: ")]
+    assert len(told) == 1
+    assert "is trl's own (checkpointing full" in told[0]
+    assert "the option " in told[0]

@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
     from vramwise.interop.export.draft import File
     from vramwise.interop.files.launches import FileLaunch
     from vramwise.interop.launch import Launch
+    from vramwise.result import Result
 
 _LISTED = 12
+
+_TOLD = ("checkpointing", "loss", "optimizer", "attention", "precision", "param_dtype", "quantization", "lora_dtype")
+"""Settings whose own values a tool is told by."""
 
 
 def add_file_arguments(parser: CommandParser) -> None:
@@ -130,8 +135,11 @@ def print_text(args: argparse.Namespace, file: File) -> int:
     return 0
 
 
-def print_export(args: argparse.Namespace, scenario: Scenario) -> int:
-    """Print or write the export; 3 where the scenario does not fit. Raises UsageError or SourceError."""
+def print_export(args: argparse.Namespace, scenario: Scenario, planned: Result | None = None) -> int:
+    """Print or write the export; 3 where the scenario does not fit. Raises UsageError or SourceError.
+
+    `planned`: the answer with which a plan offered it, for a line where the tool's own defaults make another of it.
+    """
     from vramwise.interop.export import export_answer
 
     found, result = export_answer(scenario, args.export, args.output)
@@ -157,9 +165,21 @@ def print_export(args: argparse.Namespace, scenario: Scenario) -> int:
         print(f"run: {found.command}", file=sys.stderr)
     for line in found.not_expressed:
         print(f"not expressed: {line}", file=sys.stderr)
+    if planned is not None and planned.needed != result.needed:
+        print(_by_its_defaults(found.tool, result, planned), file=sys.stderr)
     verdict = result.verdict
     if verdict is None or verdict.fits or result.capacity is None:
         return 0
     need, room = format_bytes(int(result.needed.expected)), format_bytes(result.capacity.usable_bytes)
     print(f"does not fit: needs {need}, room {room}", file=sys.stderr)
     return DOES_NOT_FIT
+
+
+def _by_its_defaults(tool: str, result: Result, planned: Result) -> str:
+    """What the tool does where an option of a plan states nothing, and what either needs."""
+    here, there = (one.scenario.get(str(one.scenario.get("task"))) for one in (result, planned))
+    own, asked = (table if isinstance(table, Mapping) else {} for table in (here, there))
+    other = ", ".join(f"{key} {own[key]}" for key in _TOLD if key in own and own[key] != asked.get(key))
+    needs, offered = (format_bytes(int(one.needed.expected)) for one in (result, planned))
+    how = f" ({other})" if other else ""
+    return f"defaults: what the option leaves open is {tool}'s own{how}: it needs {needs}, the option {offered}"

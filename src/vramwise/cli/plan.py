@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     if args.option is not None:
         option = _option(args.option, found)
         if args.export is not None:
-            return print_export(args, option.scenario)
+            return print_export(args, option.scenario, option.result)
         print(option.command)
     elif args.json:
         json.dump(found.to_dict(), sys.stdout)
