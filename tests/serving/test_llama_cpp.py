@@ -440,3 +440,15 @@ def test_embeddings_for_each_layer_are_read_on_the_host(model: str, n_ctx: int, 
              "n_parallel": 1, "swa_full": True, "flash_attn": True}  # fmt: skip
     result = estimate({"model": model, "task": "serve", "gpu": "GB10", "serve": serve})
     assert result.quantities["host_buffer"].expected / 2**20 == pytest.approx(printed, abs=0.02)
+
+
+@pytest.mark.parametrize(("n_ctx", "host", "on_cards"), [(131_072, 280.07, 6148.28), (896_000, 1774.07, 16606.28)])
+def test_an_indexers_cache_has_a_mask_and_scores_of_its_own(n_ctx: int, host: float, on_cards: float) -> None:
+    """A log of GLM-5.2 on four RTX PRO 6000, August 2026: two masks in f16, beside them the scores in f32."""
+    serve = {"engine": "llama.cpp", "engine_version": "b10505", "gguf_quant": "Q5_K_M", "n_ctx": n_ctx, "n_ubatch": 512,
+             "n_parallel": 1, "n_gpu_layers": 999, "n_cpu_moe": 54, "tensor_split": [54, 9, 8, 8],
+             "flash_attn": True}  # fmt: skip
+    scenario = {"model": "zai-org/GLM-5.2", "task": "serve", "gpu": "RTX PRO 6000", "num_gpus": 4, "serve": serve}
+    found = estimate(scenario).quantities
+    assert found["host_buffer"].expected / MIB == pytest.approx(host, abs=0.1)
+    assert found["compute_buffer"].expected / MIB == pytest.approx(on_cards, rel=0.16)

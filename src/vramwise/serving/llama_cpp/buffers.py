@@ -30,6 +30,7 @@ from vramwise.serving.llama_cpp.scratch import (
     attention_bytes,
     feed_forward_bytes,
     index_bytes,
+    masks_of_a_cache,
     mixer_bytes,
     sizes_of,
 )
@@ -126,7 +127,7 @@ class _Work:
         mixer = 0 if plan.is_ik else mixer_bytes(plan, s, u)
         self.attention, self.feed_forward = max(attention_bytes(plan, s, u, n), mixer), feed_forward_bytes(plan, s, u)
         narrow = (cache_bytes(model, plan).window_cells or n) if reads_windows(model) else 0
-        self.masks = (2 if plan.flash else 4) * u * (n + narrow) + index_bytes(plan, s, u)
+        self.masks = (2 if plan.flash else 4) * u * (n * masks_of_a_cache(plan, s) + narrow) + index_bytes(plan, s, u)
         casts = plan.flash and not plan.is_ik and plan.build < HALF_MASK_BUILD
         self.cast = 6 * u * (n + narrow) + 8 * u * s.hidden if casts else 0  # the f32 mask beside its copy in f16
         # the CPU alone reads repacked rows (ik_llama.cpp: types …_R4, …_R8 have no CUDA kernels)
@@ -202,7 +203,8 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
             formula="as a compute buffer: max(4·o·(V + E), block + masks); since b8000 4·u·E more",
             inputs={**inputs, "o": plan.outputs, "V": s.vocabulary}, source=_SOURCE,
         )  # fmt: skip
-    cells, copies = u * (n + narrow) * plan.input_copies, _input_copies(model, plan, u) + plan.input_copies - 1
+    cells = u * (n * masks_of_a_cache(plan, s) + narrow) * plan.input_copies
+    copies = _input_copies(model, plan, u) + plan.input_copies - 1
     rest = copies * 4 * u * s.hidden + (IK_INDEX_BYTES if plan.is_ik else INDEX_BYTES) * u
     rest += index_bytes(plan, s, u) * plan.input_copies * (2 if reads_windows(model) else 1)  # a cache of each kind
     rest += 4 * u * _layer_row_width(model)

@@ -13,7 +13,7 @@ from vramwise.models.type_facts import has_fact
 from vramwise.records import record
 from vramwise.serving.common.convolutions import engine_conv_elements
 from vramwise.serving.common.gguf.types import tensor_type
-from vramwise.serving.llama_cpp.builds import IK_PREDICTION_CACHE_BUILD, INDEXER_CACHE_BUILD
+from vramwise.serving.llama_cpp.builds import IK_PREDICTION_CACHE_BUILD
 from vramwise.serving.llama_cpp.own_engine import window_cells
 from vramwise.serving.llama_cpp.settings import PADDING, Plan
 from vramwise.units import round_up
@@ -104,7 +104,7 @@ def _cell_bytes(cache: LayerCache, block: Block, plan: Plan) -> int:
     if plan.latent is None:
         return _whole_heads(block, plan)
     latent = _row(plan.type_k, cache.latent_dim + cache.rope_dim)
-    if cache.index_dim and not plan.is_ik and plan.build >= INDEXER_CACHE_BUILD:
+    if cache.index_dim and plan.has_index_cache:
         latent += _row(plan.type_k, cache.index_dim)
     # -mla 1 keeps a transposed copy of the latent for the values; in ik_llama.cpp not with flash attention
     # (src/llama.cpp llama_kv_cache_init, since 6719288bf of March 2025)

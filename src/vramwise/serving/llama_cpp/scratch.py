@@ -42,6 +42,7 @@ class Latent:
     key: int
     value: int
     query_rank: int
+    index: int
 
 
 @record
@@ -97,7 +98,8 @@ def sizes_of(model: Model) -> Sizes:
                 attention = next(block.operations(AnyAttention))
                 key, value = attention.inputs[1].width, attention.inputs[2].width
                 rank = model.config.size("q_lora_rank", default=0, least=0)
-                latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank)
+                index = max(each.index_dim for one in model.layers() for each in one.caches)
+                latent = Latent(cache.latent_dim, cache.rope_dim, key, value, rank, index)
     tensors = gguf_tensors(model)
     mlp = max((t.shape[-1] for t in tensors if t.name in ("ffn_down", "ffn_down_shexp")), default=0)
     both = any(t.name == "ffn_up" and t.shape[0] == 2 * mlp for t in tensors)
@@ -162,6 +164,11 @@ def index_bytes(plan: Plan, s: Sizes, u: int) -> int:
     return 8 * u * s.value_width
 
 
+def masks_of_a_cache(plan: Plan, s: Sizes) -> int:
+    """An indexer's keys have a cache, whose mask is beside the latent one's (llm_graph_input_attn_k_dsa)."""
+    return 2 if plan.has_index_cache and s.latent is not None and s.latent.index else 1
+
+
 def attention_bytes(plan: Plan, s: Sizes, u: int, n: int) -> int:
     """The largest live set of a block's attention, without masks and indices; 0 where the MLP's is larger anyway."""
     if s.latent is not None and plan.latent is not None:
@@ -173,9 +180,9 @@ def attention_bytes(plan: Plan, s: Sizes, u: int, n: int) -> int:
 
 def _latent(plan: Plan, s: Sizes, latent: Latent, u: int, n: int) -> int:
     """Queries, their part without position taken into the latent space, the part with it, both joined, and three
-    hidden-size tensors; scores without flash attention."""
+    hidden-size tensors; scores without flash attention, and an indexer's, in f32."""
     a_head = latent.key + latent.rank + latent.rope + (latent.rank + latent.rope)
-    scores = 0 if plan.flash else 4 * u * s.heads * n
+    scores = (0 if plan.flash else 4 * u * s.heads * n) + 4 * u * n * (masks_of_a_cache(plan, s) - 1)
     return 4 * u * (s.heads * a_head + 3 * s.hidden) + scores
 
 

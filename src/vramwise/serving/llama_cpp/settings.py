@@ -19,6 +19,7 @@ from vramwise.serving.llama_cpp.builds import (
     FEW_OUTPUTS_BUILD,
     FOUR_SLOTS_BUILD,
     IK_BY_BYTES_BUILD,
+    INDEXER_CACHE_BUILD,
     LATENT_CACHE_BUILD,
     LATEST_BUILD,
     NO_LATENT_VALUES_BUILD,
@@ -122,6 +123,11 @@ class Plan:
         ggml_cuda_flash_attn_ext_get_alloc_size)."""
         copies = self.flash and self.backend == "cuda" and not self.is_ik and self.build >= CACHE_COPIES_BUILD
         return copies and self.type_k != "F16", copies and self.type_v != "F16"
+
+    @property
+    def has_index_cache(self) -> bool:
+        """Whether the keys of an indexer are kept, where a model has one."""
+        return not self.is_ik and self.build >= INDEXER_CACHE_BUILD
 
     @property
     def states_kept(self) -> int:
