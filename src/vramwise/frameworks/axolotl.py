@@ -63,6 +63,9 @@ DEFAULTS = (
             "2's weights as they are"),
     Default("", "param_dtype", "bf16",
             "axolotl 0.19 utils/config/__init__.py: torch_dtype bfloat16 where bf16 is auto or on"),
+    Default("method=qlora fsdp=none zero_stage=0|1|2", "kbit_preparation", "true",
+            "axolotl 0.16 loaders/model.py _prepare_model_for_quantization: peft's prepare_model_for_kbit_training; "
+            "_convert_embedding_modules_dtype takes norms, embedding and output layer back"),
     ADAPTERS_CAST_TO_BF16,
     ADAPTERS_CAST_TO_FP16,
     Default("optimizer=adamw", "optimizer_impl", "fused",
@@ -100,7 +103,12 @@ RECORD = Framework(
     casts=Casts(autocast="16-bit", loads_narrow=True),
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
     # examples: quantize_moe_experts in all of them
-    quantizing=Quantizing(experts_in=BITSANDBYTES, loads_whole=_loads_whole),
+    quantizing=Quantizing(
+        experts_in=BITSANDBYTES,
+        loads_whole=_loads_whole,
+        prepares_quantized_experts=False,
+        narrowed_again=("embedding", "head", "norm"),
+    ),
     # 0.19 asks for peft 0.20.0; loaders/adapter.py find_all_linear_names, _patch_peft_param_wrapper_dropout
     peft=Peft(version=(0, 20), names_linear_layers=True, ignores_dropout=True),
     sharding=Sharding(takes_zero=True, ring="uncounted"),

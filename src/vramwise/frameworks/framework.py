@@ -174,6 +174,10 @@ class Quantizing:
 
     experts_in: tuple[str, ...] = ()
     """Formats (their beginnings) in which experts that are one parameter are quantized unasked."""
+    narrowed_again: tuple[str, ...] = ()
+    """Parts that go back to 16 bits after peft's k-bit preparation."""
+    prepares_quantized_experts: bool = True
+    """peft's k-bit preparation runs where experts that are one parameter are quantized, too."""
     experts_again: bool = False
     """Backward dequantizes such experts again; else autograd keeps forward's copy."""
     head: bool = False

@@ -25,7 +25,7 @@ from vramwise.training.model_states.rotary_tables import has_one_table, rotary_t
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.framework_defaults import ADAPTERS, copied_dtype
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import NARROWED_AGAIN, execution, narrows_again
+from vramwise.training.recipe.settings import execution, narrowed_again
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import round_up
 
@@ -113,7 +113,7 @@ def stored(
 
 def _plain_width(parameter: Parameter, train: ResolvedTrain) -> int:
     """Bytes of a value that nothing quantizes: prepare_model_for_kbit_training (peft 0.21) casts 16 bits to fp32."""
-    widened = train.kbit_preparation and not (narrows_again(train) and parameter.part in NARROWED_AGAIN)
+    widened = train.kbit_preparation and parameter.part not in narrowed_again(train)
     return 4 if widened else width(stored_dtype(parameter, train))
 
 

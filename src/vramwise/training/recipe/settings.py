@@ -54,7 +54,7 @@ LONGEST_DEFAULT_SEQUENCE = 2048
 PREPARED_AS_THEY_ARE = ("aqlm", "eetq", "gptq", "hqq")
 COMPUTE_ADAPTERS = frozenset({"fms", "unsloth"})
 """Kernel libraries with adapters of their own."""
-NARROWED_AGAIN = frozenset({"embedding", "head"})
+NARROWED_BY_TRL = frozenset({"embedding", "head"})
 
 Settings = TypeVar("Settings", bound=TrainSettings)
 
@@ -189,7 +189,7 @@ def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
         quantization=quantization,
         padding_free=joins_rows(train),
         document_mask=separates_documents(train),
-        kbit_preparation=bool(train.kbit_preparation) and not (quantization or "").startswith(PREPARED_AS_THEY_ARE),
+        kbit_preparation=_is_prepared(train, model, quantization),
         sequence_parallel=train.sequence_parallel
         or (framework.sharding.sequence_with_tensors and train.tensor_parallel_size > 1),
     )
@@ -317,12 +317,23 @@ def sharded(train: ResolvedTrain) -> bool:
     return cuts_weights(train) or train.zero_stage == 3
 
 
-def narrows_again(train: ResolvedTrain) -> bool:
-    """Whether embedding and output layer are back in 16 bit after k-bit preparation: trl's SFTTrainer does that.
+def narrowed_again(train: ResolvedTrain) -> frozenset[str]:
+    """Parts that are back in 16 bits after k-bit preparation: embedding and output layer by trl's SFTTrainer.
 
     trl 0.13 trainer/utils.py peft_module_casting_to_bf16; weights that are sharded are left alone.
     """
-    return train.kbit_preparation and not sharded(train) and names(train, "trl")
+    if not train.kbit_preparation or sharded(train):
+        return frozenset()
+    own = framework_of(train).quantizing.narrowed_again
+    return frozenset(own) if own else NARROWED_BY_TRL if names(train, "trl") else frozenset()
+
+
+def _is_prepared(train: TrainSettings, model: Model, quantization: str | None) -> bool:
+    """Whether peft's preparation of a k-bit base runs and widens anything."""
+    if not train.kbit_preparation or (quantization or "").startswith(PREPARED_AS_THEY_ARE):
+        return False
+    left_out = train.quantize_experts and has_fused_experts(train, model)
+    return framework_of(train).quantizing.prepares_quantized_experts or not left_out
 
 
 def frozen_units_keep_inputs(train: ResolvedTrain) -> bool:
@@ -372,7 +383,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         lora=lora,
         sdpa_backend=backend,
         quantized_compute=train.compute_dtype if train.quantization is not None else None,
-        narrow_parts=NARROWED_AGAIN if narrows_again(train) else frozenset(),
+        narrow_parts=narrowed_again(train),
         copied_dtype=copied_dtype(train),
         expert_modules=_has_expert_modules(train, model),
         images=images_of(train, model),

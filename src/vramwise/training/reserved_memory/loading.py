@@ -37,7 +37,7 @@ from vramwise.training.model_states.states import (
     width,
 )
 from vramwise.training.recipe.fp8_weights import stored_dtype
-from vramwise.training.recipe.settings import NARROWED_AGAIN, narrows_again
+from vramwise.training.recipe.settings import narrowed_again
 from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import GIB
@@ -148,8 +148,9 @@ def load(memory: Memory, model: Model, train: ResolvedTrain, placement: Placemen
         _as_stored(memory, model, train, placement, trained)
     memory.some(*copies, *(size for _, size in added), *buffer_bytes(model, train, placement))
     if warm_up:
-        if narrows_again(train):
-            _cast(memory, [one for one in base_weights if one[0].part in NARROWED_AGAIN], _FP16)
+        narrowed = narrowed_again(train)
+        if narrowed:
+            _cast(memory, [one for one in base_weights if one[0].part in narrowed], _FP16)
         if framework_of(train).trainer:
             memory.empty_cache()
 
