@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log
 
 from vramwise.errors import UnknownNameError, nearest
 from vramwise.planner.bounds import Bounds
@@ -13,6 +14,8 @@ from vramwise.sources.known_names import words_of
 
 LEAST_BYTES_PER_PARAMETER = 0.25
 """Of the narrowest file types, with room to spare: a model above it by this fits nothing."""
+ABOUT_ONE_SIZE = 1.25
+"""How many times as many parameters are no other size."""
 
 
 def family_of(model_id: str) -> str:
@@ -47,14 +50,19 @@ def members(family: str) -> tuple[str, ...]:
 
 
 def smaller_ones(question: Question) -> Iterator[tuple[str, Bounds]]:
-    """Models of the same family with fewer parameters that may fit, one of each architecture: those of the same maker,
-    then others' of the same type, each the largest first. A word alone makes no family: gpt-j is no smaller gpt-oss."""
+    """Models of the same family with fewer parameters that may fit, one of each architecture, the largest first; of
+    about one size the maker's own. A word alone makes no family: gpt-j is no smaller gpt-oss."""
     own, room = question.model, question.machine.room_bytes
     most = min(own.num_parameters - 1, int(room / LEAST_BYTES_PER_PARAMETER))
     same_type = {one for one in names().own if entry(one).model_type == own.config.model_type}
     ids = set(named(family_of(own.id))).intersection(names().own) or same_type
     makers = {one for one in ids if one.partition("/")[0] == own.id.partition("/")[0]}
-    for group in (makers, ids.intersection(same_type) - makers):
-        for size, one in sorted(((num_parameters_of(one) or 0, one) for one in group), reverse=True):
-            if 0 < size <= most and (bounds := known_bounds(one)) is not None:
-                yield one, bounds
+    sized = [(num_parameters_of(one) or 0, one) for one in makers | ids & same_type]
+    for size, one in sorted(sized, key=lambda pair: (_about(pair[0]), pair[1] in makers, *pair), reverse=True):
+        if 0 < size <= most and (bounds := known_bounds(one)) is not None:
+            yield one, bounds
+
+
+def _about(size: int) -> int:
+    """The same for sizes that are about one."""
+    return round(log(max(1, size), ABOUT_ONE_SIZE))

@@ -74,7 +74,11 @@ def _links(plan: Plan, width: int) -> list[Line]:
 
 def _heading(plan: Plan, width: int) -> list[Line]:
     asked = plan.asked
-    cards = "" if asked.capacity is None else f"{asked.scenario.get('num_gpus', 1)} × {card_name(asked.capacity.gpu)}"
+    cards = (
+        ""
+        if asked.capacity is None
+        else f"{int(str(asked.scenario.get('num_gpus') or 1)):,} × {card_name(asked.capacity.gpu)}"
+    )
     unequal = asked.scenario.get("gpus")
     if isinstance(unequal, list | tuple) and unequal:
         cards = " + ".join(find_gpu(str(one)).gpu.name for one in unequal)
