@@ -22,7 +22,7 @@ COUNTS = {
     "serving-community.jsonl": (19, 21),
     "serving-logs.jsonl": (89, 378),
     "serving-mlx.jsonl": (23, 23),
-    "serving-predicted.jsonl": (85, 242),
+    "serving-predicted.jsonl": (89, 252),
     "serving-threads.jsonl": (17, 41),
     "serving-unseen.jsonl": (78, 211),
     "serving-vllm-2026.jsonl": (37, 120),
