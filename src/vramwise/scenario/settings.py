@@ -3,7 +3,7 @@
 Whose a setting is: the engine, the framework, the method or the way of sharing that reads it.
 
 A field names its owners (`owner=`), and everything about owners follows from them: what becomes of a setting whose
-owners are all absent (ownership.py), the groups of `--help`, the nested tables of a file (nested.py), the schema.
+owners are all absent (checks.py), the groups of `--help`, the nested tables of a file (nested.py), the schema.
 """
 
 from __future__ import annotations
