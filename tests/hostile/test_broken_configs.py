@@ -66,6 +66,12 @@ _OCR = {
     "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "n_shared_experts": 2,
     "first_k_dense_replace": 1, "use_mla": False,
 }  # fmt: skip
+REQUIRED["mimo_v2"] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100,
+    "num_key_value_heads": 1, "head_dim": 16, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "hybrid_layer_pattern": [0, 1], "moe_layer_freq": [0, 1], "sliding_window": 4,
+    "swa_num_key_value_heads": 2, "max_position_embeddings": 128, "add_swa_attention_sink_bias": True,
+}  # fmt: skip
 REQUIRED |= {name: {"language_config": _OCR} for name in ("deepseek_ocr", "deepseekocr_2")}
 REQUIRED |= {"qwen4_exp_text": _INDEXER, "qwen4_exp": {"text_config": _INDEXER}}
 
