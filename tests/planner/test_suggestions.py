@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import pytest
 
 from vramwise.estimation import estimate
 from vramwise.planner import Suggestion, suggestions
-from vramwise.planner.changes import Asked, Cost
-from vramwise.planner.inference_changes import serving_changes
+from vramwise.planner.changes import FLASH, Asked, Cost
+from vramwise.planner.inference_changes import _COST_OF_ADVICE, serving_changes
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import plan as planned
 from vramwise.planner.suggestions import MOST, MOST_ESTIMATES
@@ -399,3 +401,11 @@ def test_another_engine_says_what_it_puts_on_the_host():
     assert llama_cpp["cost"].endswith("; 376.00 GiB of host memory on a node")
     (whole,) = [one for one in estimate(scenario | {"model": "llama-3.1-8b"}).suggestions if "engine" in one["change"]]
     assert whole["cost"] == "another engine, one request at a time"
+
+
+def test_what_a_change_costs_is_said_in_chinese_too():
+    """Costs that stand whole in the code: those made of numbers are held by the screens' own tests."""
+    catalog = json.loads((resources.files("vramwise.web") / "page/i18n/sentences.zh.json").read_text("utf-8"))
+    tables = [cost for cost, _ in _COST_OF_ADVICE.values()]
+    costs = [*tables, FLASH.cost, "experts in 4 bit too"]
+    assert [cost for cost in costs if cost != "none" and cost not in catalog] == []
