@@ -30,6 +30,13 @@ class Life:
     inside: bool = False
     like: int | None = None
 
+    def copied(self) -> Life:
+        """One more like it; `copy.copy` takes four times as long."""
+        return Life(
+            self.number, self.size, self.operation, self.moment, self.module, self.stack, self.name, self.backward,
+            self.stream, self.lasted, self.inside, self.like,
+        )  # fmt: skip
+
 
 TAKE, FREE, MARK, NOTE, EMPTY, OWN, OWNED = "take", "free", "mark", "note", "empty", "own", "owned"
 

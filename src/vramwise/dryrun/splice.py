@@ -12,7 +12,6 @@ as large as there are layers (a stack of norms) grows by what it grew between th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -201,7 +200,7 @@ class _Made:
                 self.log.say(kind, what)
 
     def _begin(self, number: int, shift: int, copied: bool) -> None:
-        life = copy.copy(self.taken.log.lives[number])
+        life = self.taken.log.lives[number].copied()
         layer = self.taken.layer_of[number]
         key = (None if layer is None else layer + shift), self.taken.place_of[number]
         self.numbers[key] = life.number = len(self.log.lives)

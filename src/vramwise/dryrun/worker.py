@@ -38,6 +38,13 @@ def main(argv: list[str]) -> int:
 
 def answer(asked: dict[str, Any]) -> dict[str, Any]:
     """One dry run's report, moments and reserved memory; files where they were asked for."""
+    try:
+        return _answered(asked)
+    finally:
+        gc.unfreeze()  # what a run has frozen
+
+
+def _answered(asked: dict[str, Any]) -> dict[str, Any]:
     from vramwise.dryrun.recorder import replayed
 
     report, log, replay = short_run(asked) or whole_run(asked)
