@@ -61,10 +61,13 @@ class Values:
         name = schema.name.rpartition("::")[2]
         if self._by_chance in func.tags or name in _UNSET or schema.name.startswith(_GROUPS):
             return None
+        is_of_shape = name in _FILLED
+        if not is_of_shape and any(isinstance(one, self._fake) and value_of(one) is None for one in args):
+            return None  # most end here: to look into lists costs more
         given: dict[int, object] = {}
         for one in self._leaves((args, kwargs)):
             if isinstance(one, self._fake):
-                value = self._of_shape(one) if name in _FILLED else value_of(one)
+                value = self._of_shape(one) if is_of_shape else value_of(one)
                 if value is None:
                     return None
                 given[id(one)] = value
