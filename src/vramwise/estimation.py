@@ -247,16 +247,12 @@ def needs_of_lengths(
         gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
-            if found.adapter is not None or not _takes_text(model):
+            if found.adapter is not None or "hidden" not in model.blocks[-1].inputs:
                 return None
             scenario, _ = _as_found(scenario, found)
             return answer(scenario, model, gpu, lengths)
         except (UndescribedTypeError, ManyNumbers):
             return None
-
-
-def _takes_text(model: Model) -> bool:
-    return "hidden" in model.blocks[-1].inputs
 
 
 def _as_found(scenario: Scenario, found: ModelSource) -> tuple[Scenario, tuple[str, ...]]:
@@ -376,10 +372,8 @@ def pipeline_tensors(found: ModelSource) -> KnownTensors | None:
 
 
 def _pipeline(scenario: Scenario, found: ModelSource, gpu: Gpu | None) -> Result | None:
-    """The answer for a pipeline of Diffusers or one of its denoisers; None where neither is described.
-
-    `load` is answered by the headers of the files where these are there.
-    """
+    """The answer for a pipeline of Diffusers or one of its denoisers; None where neither is described, or where headers
+    of files answer `load`."""
     from vramwise.serving.diffusers.generate import estimate_pipeline
 
     if scenario.task == "load" and found.repository is not None:
@@ -397,7 +391,7 @@ def _answer(
         from vramwise.training import estimate_training
 
         return estimate_training(scenario, model, source, gpu, replays=replays, limits=limits)
-    if scenario.task != "load" and not _takes_text(model):
+    if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from vramwise.serving import estimate_generate, estimate_load, estimate_serving
 

@@ -366,10 +366,7 @@ def _huggingface(args: argparse.Namespace) -> int:
     from vramwise.cli.screens.huggingface import calculator_json, calculator_screen
     from vramwise.cli.screens.paint import show
 
-    if args.json:
-        _print_json(calculator_json(model))
-    else:
-        show(calculator_screen(model))
+    _print_json(calculator_json(model)) if args.json else show(calculator_screen(model))
     return 0
 
 
@@ -381,10 +378,7 @@ def _simple(args: argparse.Namespace) -> int:
 
     question = question_of(args)
     answer = simple_answer(question, estimate)
-    if args.json:
-        _print_json(answer)
-    else:
-        show(simple_screen(question, answer))
+    _print_json(answer) if args.json else show(simple_screen(question, answer))
     return 0
 
 

@@ -55,7 +55,7 @@ class Values:
         self._by_chance = self._torch.Tag.nondeterministic_seeded
         _written.clear()
 
-    def before(self, func: Any, args: object, kwargs: object) -> Callable[[], Any] | None:
+    def before(self, func: Any, args: tuple[object, ...], kwargs: object) -> Callable[[], Any] | None:
         """How the value of a result is worked out, where every input's is known."""
         schema = func._schema
         name = schema.name.rpartition("::")[2]
