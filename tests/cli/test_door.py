@@ -158,6 +158,12 @@ def test_where_not_even_a_family_fits_the_next_command_says_what_does(capsys):
     assert main([*found[0][1:], "--top", "1", "--json"]) == 0
 
 
+def test_what_compares_images_with_texts_is_run_by_no_server(capsys):
+    """The score of a pair is no text: its row was one of contexts, its command llama.cpp's."""
+    door = asked(capsys, "google/siglip2-giant-opt-patch16-384", "--gpu", "4060")
+    assert "llama.cpp" not in door
+
+
 def test_a_card_of_other_code_is_said_to_be_one(capsys):
     assert "note          TPU v5e does not run CUDA code" in asked(capsys, "gpt2", "--gpu", "tpu-v5e")
     assert "does not run CUDA code" not in asked(capsys, "gpt2", "--gpu", "4090")

@@ -476,7 +476,7 @@ def test_what_the_door_fine_tunes_a_plan_finds(model, gpu, num_gpus, keeps):
     scenario = Scenario.from_dict({"model": model, "task": "train", "gpu": gpu, **many})
     first = plan(scenario, Wishes("fine-tune", keep=frozenset(keeps))).options[0]
     assert first.scenario.train.method == "qlora"
-    assert first.result.verdict.word == "fits"
+    assert first.result.verdict.fits
     assert held_here(first)
 
 

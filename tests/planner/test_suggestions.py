@@ -386,7 +386,7 @@ def test_leaner_steps_of_shorter_texts_come_before_further_cards() -> None:
     found = suggestions(scenario, estimate(scenario), estimate)
     here = [one for one in found if "num_gpus" not in one.change.values]
     assert found[: len(here)] == here
-    assert {one.change.values["sequence_length"] for one in here} == {1024}
+    assert {one.change.values["sequence_length"] for one in here} <= {512, 1024}
     assert all(one.fits and one.change.values["checkpointing"] == "full" for one in here)
 
 

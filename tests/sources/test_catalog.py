@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import vramwise.sources as sources
+from vramwise.errors import UndescribedTypeError
+from vramwise.estimation import estimate
 from vramwise.models import describe, supported_types
 from vramwise.models.lengths import model_length
 from vramwise.sources import resolve
@@ -173,6 +175,17 @@ def test_quantized_checkpoints_keep_what_sets_their_bytes() -> None:
     assert resolve("openai/gpt-oss-20b").config["quantization_config"]["quant_method"] == "mxfp4"
     skipped = resolve("nvidia/MiniMax-M2.5-NVFP4").config["quantization_config"]["ignore"]
     assert "model.layers.[0-61].block_sparse_moe.gate" in skipped
+
+
+def test_every_quantized_checkpoint_of_a_described_type_is_answered() -> None:
+    """One that no reader knows would end `fit` over the whole catalog."""
+    asked = [entry for entry in catalog() if "quantization_config" in entry.hyperparameters]
+    assert len(asked) > 100
+    for entry in asked:
+        try:
+            estimate({"model": entry.id, "task": "load"})
+        except UndescribedTypeError:
+            continue
 
 
 def test_a_plain_checkpoint_is_not_quantized_because_its_copy_was() -> None:

@@ -71,8 +71,10 @@ def published_format(model: Model) -> str:
 
 
 def makes_text(model: Model) -> bool:
-    """Whether an engine can run it: its last block makes something of hidden states, and it reads tokens."""
-    return reads_tokens(model) and "hidden" in model.blocks[-1].inputs
+    """Whether an engine can run it: it reads tokens, and its last block makes something of them alone; one that
+    compares them with an image gives a score."""
+    last = model.blocks[-1].inputs
+    return reads_tokens(model) and "hidden" in last and "image" not in last
 
 
 def precisions_of(model: Model) -> tuple[Precision, ...]:
