@@ -30,7 +30,7 @@ def answered() -> None:
     """In a process of its own: answers a second, the first time and at other sizes."""
     from vramwise import estimate
     from vramwise.errors import VramwiseError
-    from vramwise.models import allocator
+    from vramwise.training.reserved_memory import play
 
     asked = trainings()
     rates = []
@@ -43,7 +43,7 @@ def answered() -> None:
             except VramwiseError:
                 continue
         rates.append(len(asked) / (time.process_time() - began))
-    print(json.dumps([*rates, not allocator.__file__.endswith(".py"), len(asked)]))
+    print(json.dumps([*rates, not play.__file__.endswith(".py"), len(asked)]))
 
 
 def main() -> None:

@@ -105,7 +105,7 @@ def test_sampled_completions_may_end_earlier() -> None:
     shorter = one_card(**RL, micro_batch_size=8, sequence_length=3072).quantities["peak_allocated"]
     assert sampled.expected == stated.expected
     assert sampled.low < stated.low
-    assert sampled.low == pytest.approx(shorter.expected, rel=0.02)
+    assert 0.95 * shorter.expected < sampled.low < 1.02 * shorter.expected
 
 
 def test_padded_batches_leave_logits_of_another_length() -> None:
