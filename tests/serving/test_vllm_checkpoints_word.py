@@ -70,3 +70,11 @@ def test_layers_that_keep_every_token_share_blocks_whatever_they_keep() -> None:
     result = served(KIMI, "0.18.1", "gb200-186gb", 4, tensor_parallel_size=4, speculative=head, kv_cache_dtype="fp8")
     assert token_bytes(result) == pytest.approx(61 * 576 + 2 * 16 * 128, rel=1e-3)
     assert resolve(KIMI).config["text_config"]["kv_lora_rank"] == 512
+
+
+def test_the_checkpoints_word_is_given_back_in_the_scenarios_own() -> None:
+    """`fp8` is another spelling of it: the resolved scenario, asked again, resolved to another."""
+    asked = {"model": "poolside/Laguna-XS.2-INT4", "task": "serve", "gpu": "h100", "serve": {"engine": "vllm"}}
+    first = estimate(asked)
+    assert first.scenario["serve"]["kv_cache_dtype"] == "fp8_e4m3"
+    assert estimate(dict(first.scenario)).scenario == first.scenario
