@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 
 OUTPUT_LAYER = 128_256 * 4096
@@ -40,3 +41,11 @@ def test_a_frozen_output_layer_has_no_gradient_to_sum() -> None:
 def test_without_its_version_it_is_what_transformers_met() -> None:
     assert at_the_loss("transformers 4.48.1") == at_the_loss("transformers 4.48.1, liger-kernel 0.5.2")
     assert at_the_loss("transformers 5.13.1") == at_the_loss("transformers 5.13.1, liger-kernel 0.8.0")
+
+
+def test_a_score_of_pairs_has_no_output_layer_to_run_with_the_loss() -> None:
+    """What saves most tries the loss on every model: an answer of SigLIP's training ended in an internal error."""
+    scenario = {"model": "google/siglip2-giant-opt-patch16-384", "task": "train", "gpu": "h100", "num_gpus": 2}
+    assert all("loss" not in one["change"] for one in estimate(scenario).suggestions)
+    with pytest.raises(ScenarioError, match=r"train\.loss: no output layer makes the logits"):
+        estimate({**scenario, "train": {"loss": "fused-linear"}})

@@ -280,18 +280,24 @@ def _without_fp32_outputs(forward: Forward) -> Forward:
 
 
 def _without_logits(forward: Forward, build: Callable[[Tape, Tensor, Tensor], None]) -> Forward:
-    """Output layer and loss as one: the head ends at the hidden states that the output layer reads."""
+    """Output layer and loss as one: the head ends at the hidden states that the output layer reads.
+
+    Raises ScenarioError where no output layer makes the logits, as where images are compared with texts.
+    """
     from vramwise.training.activations.rewriting import recounted
 
     *below, head, loss = forward.runs
     products = [i for i, node in enumerate(head.nodes) if node.primitive.product == "rows"]
-    module = head.nodes[products[-1]].module
-    first = next(i for i, node in enumerate(head.nodes) if node.module == module)
+    module = head.nodes[products[-1]].module if products else ""
+    first = next((i for i, node in enumerate(head.nodes) if node.module == module), 0)
     group = head.nodes[first:]
     made = {id(output) for node in group for output in node.outputs}
     read = [t for node in group for t in node.inputs if id(t) not in made]
-    hidden = next(t for t in read if not t.is_parameter and t.ndim > 1)
-    weight = next(t for t in read if t.is_parameter and t.ndim == 2)
+    hidden = next((t for t in read if not t.is_parameter and t.ndim > 1), None)
+    weight = next((t for t in read if t.is_parameter and t.ndim == 2), None)
+    if hidden is None or weight is None:
+        raise ScenarioError("train.loss", "no output layer makes the logits, to run with the loss: expected standard")
+    read_by_it = hidden, weight
     shortened = replace(head, nodes=head.nodes[:first], outgoing=(hidden,))
-    as_one = _recorded(loss, lambda tape: build(tape, hidden, weight), (hidden,))
+    as_one = _recorded(loss, lambda tape: build(tape, *read_by_it), (hidden,))
     return recounted(replace(forward, runs=(*below, shortened, as_one)))
