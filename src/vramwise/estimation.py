@@ -247,7 +247,7 @@ def needs_of_lengths(
         gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
-            if found.adapter is not None or "hidden" not in model.blocks[-1].inputs:
+            if found.adapter is not None or not model.ends_in_text:
                 return None
             scenario, _ = _as_found(scenario, found)
             return answer(scenario, model, gpu, lengths)
@@ -391,7 +391,7 @@ def _answer(
         from vramwise.training import estimate_training
 
         return estimate_training(scenario, model, source, gpu, replays=replays, limits=limits)
-    if scenario.task != "load" and "hidden" not in model.blocks[-1].inputs:
+    if scenario.task != "load" and not model.ends_in_text:
         raise ScenarioError("task", f"{model.id} ({model.family}) takes no text: expected load or train")
     from vramwise.serving import estimate_generate, estimate_load, estimate_serving
 

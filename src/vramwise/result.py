@@ -11,13 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from vramwise.errors import UsageError, clipped
 from vramwise.records import record
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA: Final = 1
 

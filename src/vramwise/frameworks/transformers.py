@@ -80,7 +80,7 @@ _DPO_BY_VERSION = (  # trl's releases, trainer/dpo_trainer.py
 
 def _dpo(train: TrainSettings) -> Preference:
     version = followed(train, "trl") or _DPO_BY_VERSION[0][0]
-    return next((way for since, way in _DPO_BY_VERSION if version >= since), _DPO_BY_VERSION[-1][1])
+    return next(way for since, way in _DPO_BY_VERSION if version >= since)
 
 
 def _as_run(train: TrainSettings) -> str:

@@ -74,6 +74,21 @@ class Model:
         """Whether tokens are sent to some of several MLPs."""
         return any(parameter.part == "experts" for parameter in self.all_parameters)
 
+    @property
+    def ends_in_text(self) -> bool:
+        """Whether its last block reads hidden states of text."""
+        return "hidden" in self.blocks[-1].inputs
+
+    @cached_property
+    def has_latent_cache(self) -> bool:
+        """Whether a layer keeps a latent of each token, not its keys and values."""
+        return any(cache.kind == "latent" for cache in self.caches)
+
+    @cached_property
+    def has_indexer(self) -> bool:
+        """Whether a layer keeps keys by which an indexer chooses what is attended to."""
+        return any(cache.index_dim for cache in self.caches)
+
     @cached_property
     def num_active_parameters(self) -> int:
         """Parameters that one token passes: all but the routed experts that it is not sent to."""
@@ -115,7 +130,7 @@ class Model:
         """What an answer for a batch of text leaves out; empty for a model of text alone."""
         kinds = {block.modality for block in self.blocks}
         others = " or ".join(f"an {kind}" for kind in sorted(kinds - {"text"}))
-        if not others or "text" not in kinds or "hidden" not in self.blocks[-1].inputs:
+        if not others or "text" not in kinds or not self.ends_in_text:
             return ""
         return f"a batch of text: what {others} takes in its part of the model and in the prompt is not counted"
 

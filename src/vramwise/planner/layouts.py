@@ -49,12 +49,11 @@ def _cuts(scenario: Scenario, model: Model, num_gpus: int) -> Iterator[tuple[int
     """Tensor, pipeline, context and expert sizes whose product divides the GPUs, the smallest first."""
     offered = framework_of(scenario.train).sharding.cuts
     length = scenario.train.sequence_length or 0
-    has_experts = any(p.part == "experts" for p in model.parameters)
     sizes = (
         [n for n in _TENSOR if n <= scenario.gpus_per_node] if "tensor" in offered else [1],
         [n for n in _PIPELINE if n <= max(1, model.num_layers)] if "pipeline" in offered else [1],
         list(_CONTEXT) if "context" in offered and length >= _LONG else [1],
-        list(_EXPERT) if "expert" in offered and has_experts else [1],
+        list(_EXPERT) if "expert" in offered and model.has_experts else [1],
     )
     found = (
         cut for cut in product(*sizes)

@@ -73,8 +73,7 @@ def published_format(model: Model) -> str:
 def makes_text(model: Model) -> bool:
     """Whether an engine can run it: it reads tokens, and its last block makes something of them alone; one that
     compares them with an image gives a score."""
-    last = model.blocks[-1].inputs
-    return reads_tokens(model) and "hidden" in last and "image" not in last
+    return reads_tokens(model) and model.ends_in_text and "image" not in model.blocks[-1].inputs
 
 
 def precisions_of(model: Model) -> tuple[Precision, ...]:

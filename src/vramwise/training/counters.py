@@ -65,8 +65,7 @@ def workspace_node(gpu: Gpu | None, train: ResolvedTrain, model: Model) -> Node:
     found = gemm_workspace(gpu)
     own, source = 0, found.source
     if has_transformer_engine(train):
-        grouped = any(p.part == "experts" for p in model.parameters)
-        own = (32 * MIB + KIB if newer else 4 * MIB) * (1 + (GROUPED_STREAMS if grouped else 0))
+        own = (32 * MIB + KIB if newer else 4 * MIB) * (1 + (GROUPED_STREAMS if model.has_experts else 0))
         source += "; transformer_engine 2.14 pytorch/cpp_extensions/gemm.py get_cublas_workspace: one, and one a stream"
     low, size, high = (int(end) + own for end in (found.low, found.expected, found.high))
     return Node("library workspace", size, "calibrated", low, high, source=source)
@@ -282,7 +281,7 @@ def is_involved(train: ResolvedTrain, placement: Placement, model: Model) -> boo
     cut = placement.cut
     return bool(
         train.compile or train.zero_stage > 0 or placement.stages > 1 or cut.tensor_parallel_size > 1
-        or train.context_parallel_size > 1 or any(p.part == "experts" for p in model.parameters)
+        or train.context_parallel_size > 1 or model.has_experts
         or train.offload_params != "none" or train.offload_optimizer != "none" or train.offload_activations != "none"
         or has_unsaid_lengths(train)
     )  # fmt: skip

@@ -105,17 +105,7 @@ class Experts(Losses):
 
         2·rows·inner·columns FLOPs. Not a function that autocast knows: rows are cast to the weights' dtype.
         """
-        x = self.to(x, weights.dtype)
-        shape = (x.shape[0], weights.shape[-1])
-        grad = x.requires_grad or weights.requires_grad
-        out = self.new(shape, x.dtype, requires_grad=grad, op="_grouped_mm")
-        flops = 2 * product(shape) * x.shape[-1]
-        saves = [(x, "self")] * weights.requires_grad + [(weights, "mat2")] * x.requires_grad
-        self.record(
-            "_grouped_mm", [x, weights, offsets], [out], [*saves, (offsets, "offs")],
-            flops=flops, backward_flops=flops * (x.requires_grad + weights.requires_grad),
-        )  # fmt: skip
-        return out
+        return self._of_experts("_grouped_mm", self.to(x, weights.dtype), weights, offsets)
 
     def expert_mm(self, x: Tensor, weights: Tensor) -> Tensor:
         """One product an expert over its own rows, experts as slices of (experts, in, out): keeps as products do.
@@ -124,14 +114,18 @@ class Experts(Losses):
         """
         (x,) = self.autocast_low(x)
         (weights,) = self.autocast_low(self.unleafed(weights))
+        return self._of_experts("mm", x, weights)
+
+    def _of_experts(self, op: str, x: Tensor, weights: Tensor, *offsets: Tensor) -> Tensor:
+        """Rows times their expert's matrix: keeps each operand whose other one wants a gradient, and the offsets."""
         shape = (x.shape[0], weights.shape[-1])
         grad = x.requires_grad or weights.requires_grad
-        out = self.new(shape, x.dtype, requires_grad=grad, op="mm")
+        out = self.new(shape, x.dtype, requires_grad=grad, op=op)
         flops = 2 * product(shape) * x.shape[-1]
         saves = [(x, "self")] * weights.requires_grad + [(weights, "mat2")] * x.requires_grad
         self.record(
-            "mm", [x, weights], [out], saves, flops=flops,
-            backward_flops=flops * (x.requires_grad + weights.requires_grad),
+            op, [x, weights, *offsets], [out], [*saves, *((one, "offs") for one in offsets)],
+            flops=flops, backward_flops=flops * (x.requires_grad + weights.requires_grad),
         )  # fmt: skip
         return out
 

@@ -151,7 +151,7 @@ def attention_share(model: Model, version: Version, gfx: str, ranks: int, length
     short = length <= AITER_SHORT or not kinds - {"recurrent"}
     if version < AITER_SHARE_VERSION or not gfx.startswith("gfx9") or short:
         return 1.0
-    if compresses_keys(model) or any(cache.index_dim for cache in model.caches):
+    if compresses_keys(model) or model.has_indexer:
         return 1.0
     if "latent" in kinds:
         heads = text_config(model).get("num_key_value_heads")
@@ -182,7 +182,7 @@ def _reserved(
 
 
 def _prefill_graphs_mib(model: Model, chunk: int) -> int:
-    if any(cache.kind == "latent" for cache in model.caches):
+    if model.has_latent_cache:
         return LATENT_PREFILL_GRAPHS_MIB
     captured = (n for first, last, step in _PREFILL_SIZES for n in range(first, min(last, chunk) + 1, step))
     return PREFILL_GRAPH_MIB * sum(1 for _ in captured)

@@ -36,7 +36,7 @@ def allocated(size: int, model: Model, r: SglangResolved, stage: int) -> int:
     """
     specs = _layers(model, r, stage, r.latent_scales)
     held = sequence_bytes(specs, _window_share(r))[0]
-    if any(cache.index_dim for cache in model.caches):
+    if model.has_indexer:
         return round(size * held / sequence_bytes(_layers(model, r, stage, False))[0])
     windowed = [spec for spec in specs if spec.window is not None]
     if r.version >= OWN_WINDOW_CELLS or len(windowed) in (0, len(specs)):

@@ -228,7 +228,7 @@ def _libraries(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ..
     """cuBLAS takes its work space from torch at the first product after the weights are loaded: in the first layer, or,
     where every product there is another library's, at the logits. 0.7 multiplies latent projections while it loads."""
     first, last = ABSORBED_VERSIONS
-    if first <= r.version < last and any(cache.kind == "latent" for cache in model.caches):
+    if first <= r.version < last and model.has_latent_cache:
         return ()
     if at_forward and not has_plain_product(model, r.storage):
         return ()

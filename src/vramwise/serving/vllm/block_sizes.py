@@ -27,7 +27,7 @@ def default_block_size(model: Model, version: Version, capability: float | None,
     kinds = {cache.kind for cache in model.caches}
     if "latent" not in kinds or "recurrent" in kinds or capability is None or version < LATENT_VERSION:
         return DEFAULT_BLOCK_SIZE
-    if any(cache.index_dim for cache in model.caches):
+    if model.has_indexer:
         return FLASH_MLA  # the indexer's kernels are the first that are asked
     if int(capability) == BLACKWELL_SERVER:
         return _on_blackwell_servers(model, version)

@@ -53,7 +53,7 @@ def cache_dtype(model: Model, settings: ServeSettings, storage: Storage, version
     if method.startswith("modelopt") and version >= CACHE_OF_MODELOPT:
         return "fp8_e4m3" if _is_fp8(said) else AS_THE_MODEL
     if method == "compressed-tensors" and version >= CACHE_OF_COMPRESSED_TENSORS and said is not None:
-        return AS_THE_MODEL if any(cache.kind == "latent" for cache in model.caches) else "fp8_e4m3"
+        return AS_THE_MODEL if model.has_latent_cache else "fp8_e4m3"
     return AS_THE_MODEL
 
 

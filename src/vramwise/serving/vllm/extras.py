@@ -101,7 +101,7 @@ def towers_kept_whole(model: Model, storage: Storage, layout: Layout, version: t
 
 def _imports_flashinfer_mla(model: Model, version: tuple[int, ...]) -> bool:
     first, last = FLASHINFER_MLA_VERSIONS
-    return first <= version < last and any(cache.kind == "latent" for cache in model.caches)
+    return first <= version < last and model.has_latent_cache
 
 
 def _latent_copies(block: Block, storage: Storage, layout: Layout, version: tuple[int, ...]) -> int:

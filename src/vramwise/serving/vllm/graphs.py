@@ -325,7 +325,7 @@ def flashinfer_workspace(model: Model, r: Resolved) -> int:
     if r.capability is None or r.capability < AMPERE:
         return 0
     widths = {cache.key_head_dim for cache in model.caches if cache.kind in ("full", "sliding", "chunked")}
-    latent = any(cache.kind == "latent" for cache in model.caches)
+    latent = model.has_latent_cache
     if latent or not widths or not widths <= FLASHINFER_HEADS:
         return 0
     server = int(r.capability) == BLACKWELL_SERVER

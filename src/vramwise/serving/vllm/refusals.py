@@ -210,7 +210,7 @@ def _check_cache(settings: ServeSettings, model: Model, storage: Storage, versio
     if name in ("bf16", "fp16") and name != storage.dtype and version >= SAME_CACHE_DTYPE:
         what = f"{name} is not the model's dtype {storage.dtype}"
         _refuse("kv_cache_dtype", what, version, "config/vllm.py", f"set it to auto or {storage.dtype}")
-    latent = any(cache.kind == "latent" for cache in model.caches)
+    latent = model.has_latent_cache
     if is_packed(name) and latent:
         what = f"latent attention has no cache of {name}"
         _refuse("kv_cache_dtype", what, version, "config/vllm.py, v1/attention/backends/mla", "set it to fp8")

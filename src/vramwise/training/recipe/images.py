@@ -45,7 +45,7 @@ def check_described(model: Model) -> None:
 
     A batch of text leaves out what it has for images or sound; a model of these alone has no such batch.
     """
-    if "hidden" in model.blocks[-1].inputs:
+    if model.ends_in_text:
         return
     if all(op.is_described for op in model.operations(Operation)):
         return
