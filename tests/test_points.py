@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramwise.points import hypotenuse
+from vramwise.intervals import hypotenuse
 from vramwise.points.columns import Arrays, Lists
 from vramwise.points.expression import ManyNumbers
 from vramwise.points.run import Points

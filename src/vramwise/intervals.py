@@ -14,13 +14,13 @@ What every term says exactly asks for neither.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final
 
-from vramwise.points import hypotenuse
 from vramwise.records import record
 from vramwise.result import Quantity
 from vramwise.tables import Row, table
@@ -81,6 +81,16 @@ def stretched(name: str, quantity: Quantity, cell: str, least: float) -> Quantit
         asked[name] = Asked(cell, below, above, 0.0, 0.0)
     low, high = quantity.expected - reach.below * below, quantity.expected + reach.above * above
     return Quantity.around(max(0, low), quantity.expected, high)
+
+
+def hypotenuse(*sides: Any) -> Any:
+    """`math.hypot`, also of what stands for many configurations."""
+    try:
+        return math.hypot(*sides)
+    except TypeError:
+        from vramwise.points.expression import Real
+
+        return Real(math.hypot, *sides)
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from vramwise.cli.file_arguments import is_models_config
 from vramwise.cli.main import main
 from vramwise.errors import SourceError, UsageError
+from vramwise.interop.files.kinds import tools_kind
 from vramwise.interop.files.launches import FileLaunch, read_files
 from vramwise.interop.files.shell_words import commands_of
 from vramwise.interop.launch import Launch, read_command
@@ -597,3 +599,13 @@ def test_a_table_of_nobody_is_no_scenario_without_a_task(capsys: pytest.CaptureF
     file = written("values.yaml", "app: x\nmodelName: Qwen/Qwen2.5-72B-Instruct\nextraArgs: [--max-model-len=8192]\n")
     assert main(["estimate", file]) == 2
     assert "nobody's file that is known here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["apiVersion", "services", "task", "run", "models", "applications", "base_model"])
+def test_a_models_config_is_told_at_a_glance_where_nobody_else_could_have_written_it(key: str) -> None:
+    config = written("config.json", {"model_type": "llama", "hidden_size": 64})
+    assert is_models_config(config)
+    assert tools_kind(config) is None
+    assert not is_models_config(written("other/config.json", {"model_type": "llama", key: {}}))
+    assert not is_models_config(written("llama.json", {"model_type": "llama"}))
+    assert not is_models_config(written("broken/config.json", "{"))

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
-from vramwise.errors import DOES_NOT_FIT, UsageError, clipped
+from vramwise.errors import DOES_NOT_FIT, UsageError, VramwiseError, clipped
 from vramwise.files import shown_path, write_file
-from vramwise.scenario import Scenario
+from vramwise.scenario import Scenario, read_table_file
 from vramwise.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from vramwise.result import Result
 
 _LISTED = 12
+_OTHER_TOOLS_KEYS = frozenset({
+    "apiVersion", "services", "task", "run", "models", "servingEngineSpec", "applications", "llm_configs",
+    "model_loading_config", "base_model", "model_name_or_path",
+})  # fmt: skip
+"""Keys by which a table that states a `model_type` can be another tool's (`interop.files.kinds`)."""
 
 _TOLD = ("checkpointing", "loss", "optimizer", "attention", "precision", "param_dtype", "quantization", "lora_dtype")
 """Settings whose own values a tool is told by."""
@@ -56,14 +61,8 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
     if stray is not None:
         quoted = f'a name with blanks stands in quotes, as "{clipped(" ".join(words))}"'
         raise UsageError(f'unexpected argument "{clipped(stray)}": no such file; {quoted}')
-    from vramwise.interop.files.kinds import is_nobodys_table, is_tools_file
-
     first = args.model if args.model is not None else args.scenario
-    is_tools = isinstance(first, str) and is_tools_file(first)
-    if isinstance(first, str) and not is_tools and is_nobodys_table(first):
-        from vramwise.interop.files.launches import refused
-
-        raise refused(first)
+    is_tools = isinstance(first, str) and not is_models_config(first) and _is_tools(first)
     files = [*([first] if is_tools and isinstance(first, str) else []), *args.files]
     if not files:
         if args.service is not None:
@@ -78,6 +77,30 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
     from vramwise.interop.files.launches import read_files
 
     return read_files(files, args.model, args.service)
+
+
+def is_models_config(path: str) -> bool:
+    """Whether a file is a model's config.json for certain, so that nothing need know what tools' files look like."""
+    if os.path.basename(path) != "config.json":
+        return False
+    try:
+        table = read_table_file(path)
+    except (OSError, VramwiseError):
+        return False
+    return "model_type" in table and not _OTHER_TOOLS_KEYS & table.keys()
+
+
+def _is_tools(path: str) -> bool:
+    """Whether a file is another tool's. Raises UsageError for a table that is nobody's."""
+    from vramwise.interop.files.kinds import is_nobodys_table, is_tools_file
+
+    if is_tools_file(path):
+        return True
+    if is_nobodys_table(path):
+        from vramwise.interop.files.launches import refused
+
+        raise refused(path)
+    return False
 
 
 def launch_of_files(args: argparse.Namespace) -> Launch | None:

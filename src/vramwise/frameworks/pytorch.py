@@ -5,6 +5,7 @@ from __future__ import annotations
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, ZEROED_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Command, Framework
+from vramwise.frameworks.versions import NEWEST_TORCH
 
 DEFAULTS = (
     Default("method=lora|qlora", "precision", "bf16",
@@ -17,7 +18,7 @@ RECORD = Framework(
     name="pytorch",
     title="plain PyTorch",
     package="torch",
-    newest="2.13",
+    newest=NEWEST_TORCH,
     commands=(  # programs for reinforcement learning whose workers are loops of torch around transformers' classes
         Command("verl", module="verl.trainer.", example="python3 -m verl.trainer.main_ppo"),
         Command("verl", module="recipe."),

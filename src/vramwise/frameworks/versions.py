@@ -18,6 +18,8 @@ from vramwise.scenario import TrainSettings
 if TYPE_CHECKING:
     from vramwise.releases import Release, Version
 
+NEWEST_TORCH = "2.13"
+"""The torch that is described: what runs where nothing names another."""
 _BARE = re.compile(r"v?\d+(\.\d+)*\S*")
 _SPELLED = {"liger-kernel": r"liger(?:[-_ ]kernel)?", "flash-attn": r"flash[-_]attn", "ms-swift": r"(?:ms-)?swift"}
 """Packages that people write otherwise than pip."""
@@ -128,7 +130,7 @@ def liger_version(train: TrainSettings) -> tuple[int, int, int]:
 
 def torch_version(train: TrainSettings) -> tuple[int, int]:
     """The torch version that the scenario names or that runs with what it names; the described one without."""
-    return _two(followed(train, "torch") or described("pytorch"))
+    return _two(followed(train, "torch") or _numbers(NEWEST_TORCH))
 
 
 def loads_kernels_lazily(train: TrainSettings) -> bool:
@@ -144,7 +146,11 @@ def bitsandbytes_version(train: TrainSettings) -> tuple[int, int, int]:
 @cache
 def described(framework: str) -> tuple[int, ...]:
     """The version of a framework's package that is described."""
-    return tuple(int(piece) for piece in framework_named(framework).newest.split("."))
+    return _numbers(framework_named(framework).newest)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(piece) for piece in version.split("."))
 
 
 def _two(version: tuple[int, ...]) -> tuple[int, int]:

@@ -87,8 +87,6 @@ class ModelSource:
 
     def stored_weights(self) -> StoredWeights | None:
         """The tensors that its safetensors files hold, None without any. Raises SourceError for broken ones."""
-        from vramwise.formats.safetensors import stored_weights, weights_among
-
         if self.repository is None:
             return None
         if "_class_name" in self.config and not self.entry:
@@ -97,6 +95,10 @@ class ModelSource:
             found = component_weights(self.config, self.repository)
             if found is not None:
                 return found
+        if not self.entry and not any(".safetensors" in name for name in self.repository.files()):
+            return None
+        from vramwise.formats.safetensors import stored_weights, weights_among
+
         entry = self.entry or weights_among(self.repository.files())
         return None if entry is None else stored_weights(self.repository, entry)
 

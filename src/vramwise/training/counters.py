@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import loads_kernels_lazily, names_a_version, stated
 from vramwise.hardware import context_of_torch
-from vramwise.intervals import around
+from vramwise.intervals import around, hypotenuse
 from vramwise.models.model import Model
-from vramwise.points import hypotenuse
 from vramwise.records import record
 from vramwise.result import Capacity, Node, Quantity, Verdict
 from vramwise.site import learned

@@ -10,8 +10,8 @@ from operator import attrgetter
 from typing import Any
 
 from vramwise.hardware import Gpu
+from vramwise.intervals import hypotenuse
 from vramwise.models import Model
-from vramwise.points import hypotenuse
 from vramwise.records import record
 from vramwise.result import Node
 from vramwise.serving.common.adapters import adapted_elements

@@ -34,7 +34,7 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import trained_tensors, width
 from vramwise.training.recipe.gradient_life import reentrant
 from vramwise.training.recipe.settings import execution
-from vramwise.training.reserved_memory.traces import Held, Memory
+from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import MIB
 
@@ -50,51 +50,6 @@ class Widths:
     computed: int
     reduced: int
     kept: int
-
-
-class Alone:
-    """A rank that has everything: gradients stay as they are made."""
-
-    is_sharded = False
-    adds_from_start = False
-    """Gradients are added to ones that are there before the first step, and go at once."""
-    reduces = True
-    """Whether the micro-batch that runs reduces its gradients (not under `no_sync`, but for a step's last)."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.gradients: list[Held] = []
-
-    def load(self) -> bool:
-        """Allocate the rank's part of the weights; False where nothing is cut."""
-        return False
-
-    def prepare(self) -> None:
-        """What wrapping the loaded model allocates."""
-
-    def before_forward(self, index: int) -> None: ...
-
-    def after_forward(self, index: int) -> None: ...
-
-    def forward_over(self) -> None: ...
-
-    def before_recomputing(self, index: int) -> None: ...
-
-    def before_backward(self, index: int) -> None: ...
-
-    def after_backward(self, index: int, gradients: list[Held]) -> None:
-        self.gradients += gradients
-
-    def backward_over(self) -> None: ...
-
-    def step(self) -> bool:
-        """The optimizer's step, where it is not tensor by tensor; False where it is."""
-        return False
-
-    def zeroed(self) -> None:
-        """Gradients are set to None."""
-        self.memory.drop_all(self.gradients)
-        self.gradients = []
 
 
 class Replicated(Alone):
@@ -371,11 +326,9 @@ class Fsdp1(_Sharded):
 
 
 def around_blocks(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
-    """What this rank does around its blocks."""
-    if placement.weight_shards == 1 and placement.data_parallel > 1:
-        return Replicated(memory, [tensor.numel * tensor.grad_bytes for tensor, _ in trained_tensors(model, train)])
+    """What one of several ranks does around its blocks."""
     if placement.weight_shards == 1:
-        return Alone(memory)
+        return Replicated(memory, [tensor.numel * tensor.grad_bytes for tensor, _ in trained_tensors(model, train)])
     units, away = units_of(model, train, placement), offloaded(train)
     compute = execution(train, model)
     computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype)

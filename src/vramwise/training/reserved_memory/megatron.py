@@ -22,9 +22,8 @@ from vramwise.training.model_states.states import (
     stored,
     trained_tensors,
 )
-from vramwise.training.reserved_memory.gathers import Alone
 from vramwise.training.reserved_memory.loading import trained_sizes
-from vramwise.training.reserved_memory.traces import Held, Memory
+from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 
 WRAPPING = 1

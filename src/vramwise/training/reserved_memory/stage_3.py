@@ -25,8 +25,8 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import trained_tensors, width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.recipe.zero import sub_group_numel, zero_settings
-from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING, Alone
-from vramwise.training.reserved_memory.traces import Held, Memory
+from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING
+from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import BELOW, HEAD, NO_LAG, Lag
 from vramwise.training.zero3.coordinator import Gathered

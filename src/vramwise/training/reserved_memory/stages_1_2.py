@@ -23,8 +23,8 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import model_states, trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.zero import buckets_come_first, zero_settings
-from vramwise.training.reserved_memory.gathers import COMPUTE, REDUCING, Alone
-from vramwise.training.reserved_memory.traces import Held, Memory
+from vramwise.training.reserved_memory.gathers import COMPUTE, REDUCING
+from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 
 

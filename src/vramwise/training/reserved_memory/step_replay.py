@@ -40,10 +40,9 @@ from vramwise.training.recipe.settings import (
     keeps_outputs,
     loss_in_forward,
 )
-from vramwise.training.reserved_memory.gathers import Alone, around_blocks
 from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of
-from vramwise.training.reserved_memory.traces import Held, Memory
+from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.zero3 import NO_LAG, Lag
 
@@ -79,6 +78,10 @@ def _around(memory: Memory, model: Model, train: ResolvedTrain, placement: Place
 
         return MainBuffers(memory, model, train, placement)
     if not train.zero_stage:
+        if placement.weight_shards == placement.data_parallel == 1:
+            return Alone(memory)
+        from vramwise.training.reserved_memory.gathers import around_blocks
+
         return around_blocks(memory, model, train, placement)
     if train.zero_stage < 3:
         from vramwise.training.reserved_memory.stages_1_2 import Stages1And2

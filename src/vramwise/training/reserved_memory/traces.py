@@ -57,6 +57,51 @@ class Memory(CachingAllocator):
             self.free_later(one.block)
 
 
+class Alone:
+    """A rank that has everything: gradients stay as they are made."""
+
+    is_sharded = False
+    adds_from_start = False
+    """Gradients are added to ones that are there before the first step, and go at once."""
+    reduces = True
+    """Whether the micro-batch that runs reduces its gradients (not under `no_sync`, but for a step's last)."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.gradients: list[Held] = []
+
+    def load(self) -> bool:
+        """Allocate the rank's part of the weights; False where nothing is cut."""
+        return False
+
+    def prepare(self) -> None:
+        """What wrapping the loaded model allocates."""
+
+    def before_forward(self, index: int) -> None: ...
+
+    def after_forward(self, index: int) -> None: ...
+
+    def forward_over(self) -> None: ...
+
+    def before_recomputing(self, index: int) -> None: ...
+
+    def before_backward(self, index: int) -> None: ...
+
+    def after_backward(self, index: int, gradients: list[Held]) -> None:
+        self.gradients += gradients
+
+    def backward_over(self) -> None: ...
+
+    def step(self) -> bool:
+        """The optimizer's step, where it is not tensor by tensor; False where it is."""
+        return False
+
+    def zeroed(self) -> None:
+        """Gradients are set to None."""
+        self.memory.drop_all(self.gradients)
+        self.gradients = []
+
+
 FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN, EMPTIED = -1, -2, -3, -4, -5
 """What is done with a slot's block, where it is not taken; the last two are done with none."""
 
