@@ -10,7 +10,7 @@ import pytest
 
 from vramwise.engines import ENGINES, engine_named, engines, module_of
 from vramwise.frameworks import framework_named
-from vramwise.scenario.names import FRAMEWORKS
+from vramwise.scenario.names import FRAMEWORKS, KERNELS, LAYERS
 
 SOURCES = Path(__file__).parents[1] / "src/vramwise"
 VARIANTS = tuple(variant for engine in engines() for variant in engine.variants)
@@ -137,9 +137,12 @@ def test_a_framework_has_a_record_whose_readers_are_there(name: str) -> None:
     assert all(command.program or command.module for command in record.commands)
 
 
-def test_every_record_is_named() -> None:
-    files = {path.stem for path in SOURCES.glob("frameworks/*.py") if "RECORD = " in path.read_text("utf-8")}
-    assert files == {name.replace("-", "_") for name in FRAMEWORKS}
+@pytest.mark.parametrize(
+    ("folder", "names"), [("frameworks", FRAMEWORKS), ("engines", ENGINES), ("kernels", (*KERNELS, *LAYERS))]
+)
+def test_every_record_is_named_and_nothing_else(folder: str, names: Iterable[str]) -> None:
+    files = {path.stem for path in SOURCES.glob(f"{folder}/*.py") if "RECORD = " in path.read_text("utf-8")}
+    assert files == {module_of(name) for name in names}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 __version__ = "0.1.0"
 
@@ -92,6 +92,18 @@ def come_when_asked_for(package: str, homes: Mapping[str, str]) -> Callable[[str
         return value
 
     return found
+
+
+def names_of_files(folder: str, but: Collection[str]) -> tuple[str, ...]:
+    """Names of the modules in a folder of this package, `_` written `-`, but for those files; none is imported.
+
+    For records that are named by their files: to add one is to write its file.
+    """
+    from os import listdir
+    from os.path import dirname, join
+
+    found = (file.removesuffix(".py") for file in listdir(join(dirname(__file__), folder)) if file.endswith(".py"))
+    return tuple(sorted(name.replace("_", "-") for name in found if not name.startswith("_") and name not in but))
 
 
 __getattr__ = come_when_asked_for(__name__, _HOME)

@@ -14,9 +14,9 @@ import pytest
 
 from vramwise.formats import quantization
 from vramwise.models import describe
+from vramwise.optimizers import kept_bytes
 from vramwise.scenario import Scenario
 from vramwise.training.job import job_of
-from vramwise.training.model_states.optimizers import kept_bytes
 from vramwise.training.model_states.states import trained_tensors
 
 TINY = {

@@ -11,13 +11,13 @@ from vramwise import estimate
 from vramwise.errors import ScenarioError, UnknownNameError
 from vramwise.models import describe
 from vramwise.models.model import Model
+from vramwise.optimizers import RULES, TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.result import Node
 from vramwise.scenario import Scenario
 from vramwise.scenario.names import OPTIMIZERS
 from vramwise.sources import resolve
 from vramwise.training import estimate_training
 from vramwise.training.job import Job, job_of
-from vramwise.training.model_states.optimizers import RULES, TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import trained_tensors
 from vramwise.training.recipe.adapters import adapters
 

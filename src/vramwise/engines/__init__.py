@@ -1,6 +1,6 @@
 """Inference engines, one record each: NAME.py says what NAME does, and nothing else asks for its name.
 
-`-` and `.` of a name are `_` in its file's. The record is the file's `RECORD`.
+`-` and `.` of a name are `_` in its file's. The record is the file's `RECORD`; what has a file is an engine.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from vramwise import come_when_asked_for
+from vramwise import come_when_asked_for, names_of_files
 
 if TYPE_CHECKING:
     from vramwise.engines.engine import CommandLine, Container, Engine, Log, Shortage
@@ -37,7 +37,7 @@ __all__ = [
     "module_of",
 ]
 
-ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
+_KNOWN_FIRST: Final[Mapping[str, tuple[str, ...]]] = {
     "vllm": (),
     "sglang": (),
     "llama.cpp": ("llamacpp", "llama-cpp"),
@@ -47,6 +47,11 @@ ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
     "mlx": ("mlx-lm",),
     "transformers": ("hf",),
 }
+_NO_RECORDS: Final = ("engine", *(re.sub("[-.]", "_", name) for name in _KNOWN_FIRST))
+
+ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
+    **_KNOWN_FIRST, **dict.fromkeys(names_of_files("engines", but=_NO_RECORDS), ()),
+}  # fmt: skip
 """Every engine with other spellings of its name, the default first."""
 
 DEFAULT: Final = next(iter(ENGINES))

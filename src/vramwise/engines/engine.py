@@ -116,7 +116,7 @@ class Engine:
     title: str
     """As its makers write it."""
     serving: str
-    """The package of `vramwise.serving` with its rules; with a dot, the module of a plug-in that has `RULES`."""
+    """The package of `vramwise.serving` whose `rules.py` has its `RULES`; with a dot, the module that has them."""
     runs: str = ""
     """The engine that it starts, whose name stands for both where several are listed."""
     newest: str = ""

@@ -1,6 +1,6 @@
 """Libraries of fused kernels, one record each: NAME.py says what NAME runs in place of which operations.
 
-A name that a scenario may give (`scenario.names.KERNELS`) has a file here, `-` written `_`, whose `RECORD` it is.
+What has a file here, `-` written `_`, a scenario may name (`scenario.names.KERNELS`); its `RECORD` is the library.
 What several of them run alike is in `fused`. A framework's own layers (`scenario.names.LAYERS`)
 are records too, which its own names.
 """

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from vramwise import names_of_files
 from vramwise.engines import ENGINES as SPELLED_ENGINES
+from vramwise.optimizers import RULES
 
 TASKS: Final = ("train", "serve", "generate", "load")
 TASKS_MEANT: Final[Mapping[str, str]] = {
@@ -107,40 +109,9 @@ PRECISION_SPELLINGS: Final[Mapping[str, str]] = {
     "32-true": "fp32",
     "fp8": "fp8-mixed",
 }
-OPTIMIZERS: Final = (
-    "adamw",
-    "adamw-8bit",
-    "paged-adamw",
-    "paged-adamw-8bit",
-    "torchao-adamw-8bit",
-    "torchao-adamw-4bit",
-    "torchao-adamw-fp8",
-    "adafactor",
-    "sgd",
-    "sgd-momentum",
-    "lion",
-    "lion-8bit",
-    "muon",
-    "adam-mini",
-    "galore-adamw",
-    "apollo",
-    "lomo",
-    "none",
-)
+OPTIMIZERS: Final = tuple(RULES)
 OPTIMIZER_SPELLINGS: Final[Mapping[str, str]] = {
-    "adam": "adamw",
-    "adamw_torch": "adamw",
-    "adamw_torch_fused": "adamw",
-    "adamw_hf": "adamw",
-    "adam-8bit": "adamw-8bit",
-    "adamw_bnb_8bit": "adamw-8bit",
-    "adamw_torch_8bit": "torchao-adamw-8bit",
-    "adamw_torch_4bit": "torchao-adamw-4bit",
-    "8bit-adamw": "adamw-8bit",
-    "paged-adamw8bit": "paged-adamw-8bit",
-    "paged-adamw32bit": "paged-adamw",
-    "paged-adamw-32bit": "paged-adamw",
-    "galore_adamw": "galore-adamw",
+    spelling: name for name, rule in RULES.items() for spelling in rule.spellings
 }
 OPTIMIZER_IMPLS: Final = ("foreach", "for-loop", "fused")
 OPTIMIZER_IMPL_SPELLINGS: Final[Mapping[str, str]] = {"forloop": "for-loop", "single-tensor": "for-loop"}
@@ -159,19 +130,12 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel", "preference")
 COMPILED: Final = ("layers", "model", "loss")
-KERNELS: Final = (
-    "liger",
-    "unsloth",
-    "fms",
-    "transformer-engine",
-    "apex",
-    "xielu",
-    "axolotl",
-    "flash-linear-attention",
-    "causal-conv1d",
-)
 LAYERS: Final = ("litgpt", "megatron", "torchtune", "axolotl-liger")
 """Records of kernels that a framework's record names, and no scenario."""
+_KNOWN_FIRST = ("liger", "unsloth", "fms", "transformer-engine", "apex", "xielu", "axolotl", "flash-linear-attention")
+_OF_KERNELS = ("fused", "litgpt_blocks", *(name.replace("-", "_") for name in LAYERS))
+KERNELS: Final = tuple(dict.fromkeys((*_KNOWN_FIRST, *names_of_files("kernels", but=_OF_KERNELS))))
+"""Every file of vramwise.kernels that is no framework's own and nothing that several share."""
 KERNEL_SPELLINGS: Final[Mapping[str, str]] = {
     "te": "transformer-engine",
     "liger-kernel": "liger",

@@ -22,13 +22,13 @@ from vramwise.models.lengths import reads_tokens, rows_of_positions
 from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.models.type_facts import has_fact
+from vramwise.optimizers import has_implementations
 from vramwise.scenario import TrainSettings
 from vramwise.scenario.names import KERNELS
 from vramwise.training.activations.checkpointing import kept_storages
 from vramwise.training.activations.loss import is_compiled, is_one_kernel, logits_made, with_loss
 from vramwise.training.activations.recording import recorded
 from vramwise.training.exchange.offload import offloaded
-from vramwise.training.model_states.optimizers import has_implementations
 from vramwise.training.model_states.states import ModelStates, quantizer
 from vramwise.training.recipe.attention import RUNS_SDPA, attention_note, masks_note
 from vramwise.training.recipe.fp8_weights import runs_transformer_engine

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vramwise.models.autograd.size import Axes, Dim, evaluate
+from vramwise.optimizers import state_format
 from vramwise.result import Node, Phase
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.components import Component
-from vramwise.training.model_states.optimizers import state_format
 from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
@@ -84,7 +84,7 @@ def state_nodes(states: ModelStates, train: ResolvedTrain) -> dict[Component, No
         Component.OPTIMIZER_STATES: Node(
             "optimizer states", states.optimizer, "exact",
             formula=f"{train.optimizer} on {trains} values, states in {kept_as}",
-            source="training/model_states/optimizers.py: table of optimizers with sources",
+            source="optimizers.py: table of optimizers with sources",
         ),
     }  # fmt: skip
     return found

@@ -17,10 +17,10 @@ from vramwise.frameworks import framework_of
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
+from vramwise.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.records import record
 from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
-from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
 from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
 from vramwise.training.recipe.framework_defaults import ADAPTERS, copied_dtype

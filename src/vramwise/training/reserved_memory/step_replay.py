@@ -25,12 +25,12 @@ from vramwise.models.allocator import NoRoomError
 from vramwise.models.autograd.size import Dim, axis, evaluate
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
+from vramwise.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.records import record
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.training.model_states.states import trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import step_axes

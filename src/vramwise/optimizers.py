@@ -39,6 +39,7 @@ MIN_PAGED_NUMEL = 100_000
 LOW_RANK = 128
 _TORCHAO = {"torchao-adamw-8bit": (8, 256, 256), "torchao-adamw-4bit": (4, 128, 16), "torchao-adamw-fp8": (8, 256, 0)}
 """Bits of a value, values of a block, entries of a state's code table."""
+_TORCHAO_SPELLINGS = {"torchao-adamw-8bit": ("adamw_torch_8bit",), "torchao-adamw-4bit": ("adamw_torch_4bit",)}
 _IN_8_BITS = frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"})
 _HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 
@@ -69,10 +70,11 @@ Step = Callable[[Sequence[TrainedTensor], str], int]
 
 @record
 class Rule:
-    """What an optimizer keeps for each trained tensor, and what its step takes for a moment."""
+    """What an optimizer keeps for each trained tensor, what its step takes for a moment, how else people write it."""
 
     keeps: Kept
     steps: Step
+    spellings: tuple[str, ...] = ()
 
 
 def state_format(optimizer: str, dtype: str | None) -> str | None:
@@ -240,11 +242,11 @@ def _newton_schulz_bytes(tensor: TrainedTensor) -> int:
 # -- the table ---------------------------------------------------------------------------------------------
 
 RULES: dict[str, Rule] = {
-    "adamw": Rule(_two_moments, _adamw_step),
-    "adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
-    "paged-adamw": Rule(_two_moments_in_fp32, _in_one_kernel),
-    "paged-adamw-8bit": Rule(_eight_bit(2), _in_one_kernel),
-    **{name: Rule(_torchao(name), _in_one_kernel) for name in _TORCHAO},
+    "adamw": Rule(_two_moments, _adamw_step, ("adam", "adamw_torch", "adamw_torch_fused", "adamw_hf")),
+    "adamw-8bit": Rule(_eight_bit(2), _in_one_kernel, ("adam-8bit", "adamw_bnb_8bit", "8bit-adamw")),
+    "paged-adamw": Rule(_two_moments_in_fp32, _in_one_kernel, ("paged-adamw32bit", "paged-adamw-32bit")),
+    "paged-adamw-8bit": Rule(_eight_bit(2), _in_one_kernel, ("paged-adamw8bit",)),
+    **{name: Rule(_torchao(name), _in_one_kernel, _TORCHAO_SPELLINGS.get(name, ())) for name in _TORCHAO},
     "adafactor": Rule(_adafactor, _adafactor_step),
     "sgd": Rule(_nothing, _in_one_kernel),
     "sgd-momentum": Rule(_one_moment, _in_one_kernel),
@@ -252,12 +254,12 @@ RULES: dict[str, Rule] = {
     "lion-8bit": Rule(_eight_bit(1), _in_one_kernel),
     "muon": Rule(_muon, _muon_step),
     "adam-mini": Rule(_adam_mini, _one_by_one),
-    "galore-adamw": Rule(_low_rank(whole_basis=True), _one_by_one),
+    "galore-adamw": Rule(_low_rank(whole_basis=True), _one_by_one, ("galore_adamw",)),
     "apollo": Rule(_low_rank(whole_basis=False), _one_by_one),
     "lomo": Rule(_nothing, _in_one_kernel),
     "none": Rule(_nothing, _in_one_kernel),
 }
-"""What each optimizer keeps and what its step takes: an optimizer that is not here has no answer."""
+"""Every optimizer that a scenario may name, the default first."""
 
 
 def has_implementations(optimizer: str) -> bool:
