@@ -20,6 +20,7 @@ from vramwise.training.exchange.units import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import step_axes
+from vramwise.training.reserved_memory.evaluation import plays_evaluations
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, blocks_run
 from vramwise.training.reserved_memory.step_replay import STEPS, Replayed, StepReplay, Table, has_main_buffers
@@ -189,6 +190,7 @@ def replay(
     of the block that was allocated before the weights (loading.py).
     """
     sizes = batch, sequence, accumulating, workspace_bytes
-    if has_one_order(train) and not lengths and not has_main_buffers(train):
+    evaluates = plays_evaluations(train, placement)  # two kinds of rows, where a recording has one
+    if has_one_order(train) and not lengths and not has_main_buffers(train) and not evaluates:
         return replay_in_order(model, train, *sizes, capacity_bytes, placement, warm_up)
     return StepReplay(model, train, *sizes, capacity_bytes, lengths, placement, lag, warm_up).run()

@@ -22,6 +22,7 @@ from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
+from vramwise.training.reserved_memory.evaluation import plays_evaluations
 from vramwise.training.reserved_memory.replay import replay
 from vramwise.training.reserved_memory.step_replay import Replayed
 from vramwise.training.resolved import ResolvedTrain
@@ -227,10 +228,10 @@ def replayed_reserved(
     a step needs); `sample_lengths` says which lengths. The low end is that of batches that are all as long. Where
     nobody said whether FSDP cuts a quantized model on the GPU or in host memory, it is that of host memory.
     """
-    kept = _around(allocated, moments, train, played, slack)
+    kept = _around(allocated, moments, train, played, slack, play.placement)
     if play.placement.weight_shards > 1 and loads_whole(train) and train.cpu_ram_efficient_loading is None:
         on_host = replace(play, train=play.train.replace(cpu_ram_efficient_loading=True))
-        least = _around(allocated, moments, train, on_host(room), slack).low
+        least = _around(allocated, moments, train, on_host(room), slack, play.placement).low
         kept = Quantity(min(least, kept.low), kept.expected, kept.high)
     if not lengths_vary(train):
         return kept
@@ -239,13 +240,14 @@ def replayed_reserved(
     longest = play(room, tuple(max(1, round(length * of_rank)) for length in lengths))
     if longest.wanted:  # it stopped where the card was full; what is free is then given back, and the step goes on
         longest = played
-    varied = _around(allocated, moments, train, longest, slack)
+    varied = _around(allocated, moments, train, longest, slack, play.placement)
     return Quantity(min(kept.low, varied.low), max(kept.expected, varied.expected), max(kept.high, varied.high))
 
 
 def _around(
-    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated
-) -> Quantity:
+    allocated: Quantity, moments: Sequence[Moment], train: ResolvedTrain, played: Replayed, slack: Calibrated,
+    placement: Placement,
+) -> Quantity:  # fmt: skip
     beside = 0.0
     if framework_of(train).gradients.main_buffer:  # what is gathered for one product alone is counted, and not played
         beside = max(0.0, allocated.expected - played.allocated)
@@ -253,5 +255,7 @@ def _around(
     expected = max(played.reserved + beside, allocated.expected)
     kept = Quantity(min(allocated.low * share, expected), expected, max(allocated.high * share, expected))
     lengths = logits_of_another_length(moments) if lengths_differ(train) else 0
-    kept = plus(scaled(kept, slack), blocks_of_steps(moments, train))  # evaluations are not played
+    kept = scaled(kept, slack)
+    if not plays_evaluations(train, placement):
+        kept = plus(kept, blocks_of_steps(moments, train))
     return plus(kept, Node("logits of another length", 0, "assumed", high=lengths))

@@ -72,7 +72,7 @@ class Script:
 
 
 @record(frozen=False)
-class _Writer:
+class Writer:
     """Writes the scripts of one micro-batch; `sizes` are those of all blocks."""
 
     model: Model
@@ -92,7 +92,7 @@ class _Writer:
         saved = [storage for storage, _ in run.saved if storage.kind not in ("input", "registered")]
         dequantized = frozenset(storage for storage in saved if is_dequantized(storage, run, self.train))
         own = [storage for storage in saved if storage not in dequantized]
-        ignored = dequantized | _of_the_batch(run)
+        ignored = dequantized | of_the_batch(run)
         kept = kept_storages(run, self.train)
         script = Script(kept is not None, *streams)
         stays = own if kept is None else kept
@@ -143,7 +143,7 @@ class _Writer:
             script.wide_logits = RELEASED if wide is None else script.place(wide)
 
 
-def _of_the_batch(run: BlockRun) -> frozenset[Storage]:
+def of_the_batch(run: BlockRun) -> frozenset[Storage]:
     """What came with the batch and goes with it, whoever reads or keeps it."""
     tensors = (tensor for node in run.nodes for tensor in (*node.inputs, *node.outputs))
     return frozenset(tensor.storage for tensor in tensors if tensor.storage.kind == "input")
@@ -168,7 +168,7 @@ def scripts_of(shape: StepShape, model: Model, train: ResolvedTrain, accumulatin
     runs = shape.recorded.runs
     streams = streams_of(blocks_run(model, train), len(runs))
     assert streams is not None
-    writer = _Writer(model, train, frozenset(shared_leaves(shape.recorded)), accumulating)
+    writer = Writer(model, train, frozenset(shared_leaves(shape.recorded)), accumulating)
     written: dict[tuple[int, Parts], Script] = {}
     blocks: list[Script] = []
     each = zip(runs, parts_of_gradients(shape.recorded, model), streams, given_up(runs, streams), strict=True)

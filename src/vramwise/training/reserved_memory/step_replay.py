@@ -40,6 +40,7 @@ from vramwise.training.recipe.settings import (
     keeps_outputs,
     loss_in_forward,
 )
+from vramwise.training.reserved_memory.evaluation import PASSES, evaluation_batch, plays_evaluations
 from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory
@@ -127,17 +128,20 @@ class StepReplay:
                     memory.peak_reserved = memory.reserved
                 self._of_length(length)
                 self._step(is_first=step == 0)
+            if plays_evaluations(self.train, self.placement):
+                self._evaluate()
+                self._step(is_first=False)
         except NoRoomError as full:
             wanted = full.wanted
         reserved = memory.reserved if wanted else memory.peak_reserved
         return Replayed(memory.peak_allocated, reserved, wanted, memory.was_full)
 
     def _of_length(self, sequence: int) -> None:
-        self.axes = step_axes(self.model, self.train, self.batch, sequence)
+        self.sequence, self.axes = sequence, step_axes(self.model, self.train, self.batch, sequence)
+
+    def _bytes_of_batch(self) -> tuple[int, ...]:
         read = "source" if "source" in self.axes else "sequence"
-        self.inputs_bytes = tuple(
-            self._bytes(ITEM_BYTES["int64"] * axis("batch") * axis(name)) for name in (read, "sequence")
-        )
+        return tuple(self._bytes(ITEM_BYTES["int64"] * axis("batch") * axis(name)) for name in (read, "sequence"))
 
     def _bytes(self, size: Dim) -> int:
         return int(evaluate(size, self.axes))
@@ -179,7 +183,7 @@ class StepReplay:
     def _micro_batch(self, *, accumulating: bool, is_first: bool = False) -> list[Held]:
         """One batch; what came with it is left to a loop that names it until the next one is there."""
         brought, masks = self._bytes(self.shape.brought), self._bytes(self.shape.masks)
-        given = self.memory.some(*self.inputs_bytes, brought)
+        given = self.memory.some(*self._bytes_of_batch(), brought)
         of_all_layers = self.memory.some(masks)
         added = accumulating and not self.around.is_sharded
         scripts = scripts_of(self.shape, self.model, self.train, added)
@@ -190,6 +194,18 @@ class StepReplay:
         self._backward(scripts.blocks, tables, sizes)
         self.memory.drop_all(of_all_layers)
         return given
+
+    def _evaluate(self) -> None:
+        """Batches without autograd, of other rows than a step's (evaluation.py)."""
+        of_steps = self.axes, self.shape
+        found = evaluation_batch(self.model, self.train, self.axes, self.batch, self.sequence)
+        self.axes, self.shape = found.axes, found.shape
+        for _ in range(PASSES):
+            given = self.memory.some(*self._bytes_of_batch(), self._bytes(self.shape.brought))
+            masks = self.memory.some(self._bytes(self.shape.unsaved_masks))
+            self._forward(found.scripts.blocks, self._sizes(found.scripts.sizes))
+            self.memory.drop_all((*masks, *given))
+        self.axes, self.shape = of_steps
 
     def _forward(self, blocks: list[Script], sizes: list[int]) -> list[Table]:
         streams: dict[str, Held] = {}
