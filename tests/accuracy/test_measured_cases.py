@@ -24,7 +24,7 @@ COUNTS = {
     "serving-mlx.jsonl": (23, 23),
     "serving-predicted.jsonl": (89, 252),
     "serving-threads.jsonl": (17, 41),
-    "serving-unseen.jsonl": (78, 211),
+    "serving-unseen.jsonl": (112, 309),
     "serving-vllm-2026.jsonl": (37, 120),
     "serving-vllm019.jsonl": (38, 292),
     "serving.jsonl": (160, 395),
