@@ -14,6 +14,7 @@ from vramwise.result import Node
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weights import Layout
 from vramwise.serving.vllm.expert_padding import expert_padding
+from vramwise.serving.vllm.widened import widened_weights
 from vramwise.units import MIB
 
 # platforms/cuda.py get_valid_backends imports every backend for latent attention, whichever is taken; not in 0.26.0
@@ -56,7 +57,7 @@ def extra_weights(
             Node("latent projections", latent, "derived", formula="up-projections unpacked or multiplied in",
                  source=_MLA)
         )  # fmt: skip
-    return tuple(nodes)
+    return (*nodes, *widened_weights(model, layers, storage, layout, version, capability))
 
 
 def _unfilled_rows(
