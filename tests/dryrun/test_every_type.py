@@ -16,8 +16,6 @@ WITHIN = 0.01
 WHOLE_STEP = {"backward end", "clipping", "optimizer step"}
 UNTIL_BACKWARD = {"forward", "forward end", "backward: head", "backward: layers", "peak"}
 OPEN = {
-    # `self.recurrent_states` holds the graph of the layer that ran again, until the next step
-    "recurrent_gemma/b": {"first step", "peak"} | WHOLE_STEP | {"backward: layers"},
     # a batch of text reaches no expert and no layer of images, and a decoder alone no attention to an encoder
     "ernie4_5_vl_moe/a": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},
     "ernie4_5_vl_moe/b": WHOLE_STEP | UNTIL_BACKWARD | {"loss", "forward return"},

@@ -28,6 +28,7 @@ MODELS: tuple[Any, ...] = (
     {"model_type": "zamba", **SHORT, "num_hidden_layers": 12, "attention_hidden_size": 128, "attn_layer_period": 4,
      "attn_layer_offset": 2, "num_key_value_heads": 4, "mamba_d_state": 4, "n_mamba_heads": 2,
      "tie_word_embeddings": True},
+    {"model_type": "recurrent_gemma", **SHORT, "num_hidden_layers": 3, "lru_width": 64, "attention_window_size": 32},
     {"model_type": "hrm_text", **SHORT, "head_dim": 16, "H_cycles": 2, "L_cycles": 2, "L_bp_cycles": [2, 1]},
     "google-t5/t5-small",
 )  # fmt: skip

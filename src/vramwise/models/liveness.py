@@ -78,7 +78,7 @@ def walk_backward(
     run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
     begun: frozenset[Storage] = frozenset(), ending: frozenset[Storage] = frozenset(),
     pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(), recomputed: bool = False,
-    fused: bool = False,
+    fused: bool = False, left: frozenset[Storage] = frozenset(),
 ) -> BackwardWalk:  # fmt: skip
     """Backward of one block.
 
@@ -87,10 +87,11 @@ def walk_backward(
     there, into which this one is added; `ending`: those for which this is the last part; `pending`: those for which
     a part that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
     are counted elsewhere (a checkpoint's input). `recomputed`: saved tensors were made again for backward, and go
-    as soon as their operation has read them. `fused`: products add their weight's gradient to the one that exists.
+    as soon as their operation has read them, but for what is `left`, which somebody else holds. `fused`: products add
+    their weight's gradient to the one that exists.
     """
     shared = _SharedWeights(waiting, begun, ending, pending)
-    return _BackwardWalker(run, accumulating, shared, external, recomputed, fused).walk()
+    return _BackwardWalker(run, accumulating, shared, external, recomputed, fused, left).walk()
 
 
 @record
@@ -106,7 +107,7 @@ class _SharedWeights:
 class _BackwardWalker:
     def __init__(
         self, run: BlockRun, accumulating: bool, weights: _SharedWeights, external: frozenset[Storage],
-        recomputed: bool, fused: bool,
+        recomputed: bool, fused: bool, left: frozenset[Storage],
     ) -> None:  # fmt: skip
         self.run = run
         self.fused = fused
@@ -122,6 +123,8 @@ class _BackwardWalker:
             for storage, _ in node.saved:
                 if storage in self.savers:
                     self.savers[storage] += 1
+        for storage in left & own:
+            self.savers[storage] += 1
         self.saved: Dim = 0
         for storage in own:
             self.saved = self.saved + storage.nbytes

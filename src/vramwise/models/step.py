@@ -40,7 +40,8 @@ class BlockRun:
     `weights`: storages of its parameters and their adapters, each with the parameter's place among the block's.
     `is_recomputed`: whether checkpointing that chooses layers by number takes this one. `is_behind_layers`: no layer
     comes after it, as one comes after the encoder's last norm and what widens or narrows an embedding. `for_cache`:
-    keys and values that a cache keeps where a pass has one.
+    keys and values that a cache keeps where a pass has one. `named_by_modules`: what a module of it names, undetached,
+    until it runs again.
     """
 
     name: str
@@ -55,6 +56,7 @@ class BlockRun:
     is_recomputed: bool | None = None
     is_behind_layers: bool = False
     for_cache: tuple[Storage, ...] = ()
+    named_by_modules: tuple[Tensor, ...] = ()
 
     @cached_property
     def saved_bytes(self) -> Dim:
@@ -264,9 +266,13 @@ def runs_in(block: Block, execution: Execution) -> bool:
 
 def _run(name: str, layer: int | None, tape: Tape, action: Callable[[], object]) -> BlockRun:
     first_node, first_saved, first_kept = len(tape.nodes), len(tape.saved), len(tape.for_cache)
+    first_named = len(tape.named_by_modules)
     action()
     saved = tuple(islice(tape.saved.items(), first_saved, None))
-    return BlockRun(name, layer, tuple(tape.nodes[first_node:]), saved, for_cache=tuple(tape.for_cache[first_kept:]))
+    return BlockRun(
+        name, layer, tuple(tape.nodes[first_node:]), saved, for_cache=tuple(tape.for_cache[first_kept:]),
+        named_by_modules=tuple(tape.named_by_modules[first_named:]),
+    )  # fmt: skip
 
 
 def _state(block: Block, lowered: Lowering) -> tuple[object, ...]:

@@ -40,6 +40,7 @@ class Component(StrEnum):
     FORWARD_TEMPORARIES = "forward temporaries"
     BACKWARD_TEMPORARIES = "backward temporaries"
     INPUTS_KEPT_BY_FSDP = "inputs that FSDP keeps"
+    GRAPHS_LEFT = "graphs that modules keep"
     REDUCE_SCATTER = "reduce-scatter"
     GRADIENT_NORMS = "gradient norms"
     GRADIENT_CHECKS = "gradient checks"

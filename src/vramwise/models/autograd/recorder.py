@@ -36,6 +36,7 @@ class Recorder:
         self.nodes: list[Node] = []
         self.saved: dict[Storage, str] = {}
         self.for_cache: list[Storage] = []
+        self.named_by_modules: list[Tensor] = []
         self.module = ""
         self.in_norm = False
         self.grad_enabled = True

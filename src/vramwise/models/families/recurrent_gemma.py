@@ -140,8 +140,9 @@ def _no_start(run: Lowering) -> Tensor:
 def _recurrent_states(run: Lowering, inputs: Tensor, decay: Tensor) -> Tensor:
     """The loop over positions in fp32: its steps are alike, so that they are recorded once.
 
-    The first state is zeros without a gradient, for which no decay is kept; the last is read by no step. A
-    decay of 16 bit is cast at every step.
+    The first state is zeros without a gradient, for which no decay is kept; the last is read by no step, but the
+    module names it until it runs again (`self.recurrent_states`, transformers 4.40 to 5.23). A decay of 16 bit is cast
+    at every step.
     """
     tape = run.tape
     batch, sequence, width = inputs.shape
@@ -155,6 +156,7 @@ def _recurrent_states(run: Lowering, inputs: Tensor, decay: Tensor) -> Tensor:
     last = tape.new(shape, "fp32", requires_grad=grad, op="add")
     saves = [(zeros, "other"), (earlier, "other")] * decay.requires_grad + [(steps, "self")] * grad
     tape.record("mul", [steps, inputs, zeros], [earlier, last], saves)
+    tape.named_by_modules.append(last)
     out = tape.like(inputs, requires_grad=grad, op="zeros_like")
     tape.record("copy_", [earlier, last], [out])
     return out

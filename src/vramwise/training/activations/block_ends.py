@@ -199,3 +199,13 @@ def _weights_by_run(forward: Forward, model: Model) -> list[dict[Storage, str | 
 def _trained(run: BlockRun) -> set[Storage]:
     inputs = (tensor for node in run.nodes for tensor in node.inputs)
     return {tensor.storage for tensor in inputs if tensor.storage.kind == "parameter" and tensor.requires_grad}
+
+
+def cached_casts(run: BlockRun, own: list[Storage]) -> list[Storage]:
+    """16-bit copies of weights among what a block saves that autocast keeps until it ends: those of trained ones.
+
+    torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast.
+    """
+    outputs = (tensor for node in run.nodes for tensor in node.outputs)
+    trained = {t.storage for t in outputs if t.storage.kind == "weight_copy" and t.requires_grad}
+    return [storage for storage in own if storage in trained]

@@ -17,6 +17,7 @@ from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
 from vramwise.models.step import BlockRun
 from vramwise.models.type_facts import has_fact
+from vramwise.training.recipe.gradient_life import reentrant
 from vramwise.training.resolved import ResolvedTrain
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
@@ -50,6 +51,25 @@ def kept_storages(run: BlockRun, train: ResolvedTrain) -> list[Storage] | None:
 
 def _saves(run: BlockRun) -> bool:
     return any(node.saved or node.saves_parameters for node in run.nodes)
+
+
+def graphs_left(run: BlockRun, train: ResolvedTrain) -> frozenset[Storage]:
+    """What stays of a checkpointed block's second forward pass until its modules run again.
+
+    Under saved-tensor hooks backward goes through the first pass's graph and reads what the second made; nothing goes
+    through the second's own, so that whoever names one of its values holds all that was saved on the way there (torch
+    2.13 utils/checkpoint.py `_recomputation_hook`: what it packs goes to both). The reentrant kind goes through it.
+    """
+    named = [tensor for tensor in run.named_by_modules if tensor.requires_grad]
+    if not named or kept_storages(run, train) is None or reentrant(train):
+        return frozenset()
+    behind = {id(tensor) for tensor in named}
+    left = {tensor.storage for tensor in named}
+    for node in reversed(run.nodes):
+        if any(id(output) in behind for output in node.outputs):
+            behind |= {id(tensor) for tensor in node.inputs if tensor.requires_grad}
+            left |= {storage for storage, _ in node.saved if storage.kind not in ("input", "registered")}
+    return frozenset(left)
 
 
 def replayed_nodes(run: BlockRun, train: ResolvedTrain) -> frozenset[int]:

@@ -19,6 +19,7 @@ from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structur
 from vramwise.records import record, replace
 from vramwise.training.activations.block_ends import (
     Parts,
+    cached_casts,
     given_up,
     is_head,
     named_by_frames,
@@ -28,7 +29,7 @@ from vramwise.training.activations.block_ends import (
     streams_of,
     tables,
 )
-from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, kept_storages
+from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, graphs_left, kept_storages
 from vramwise.training.activations.loss import logits_held
 from vramwise.training.activations.recording import micro_batch
 from vramwise.training.model_states.states import rounded
@@ -94,6 +95,8 @@ class Run(Generic[Bytes, Most]):
     """What the model's outputs refer to and autograd does not."""
     cached: Bytes
     """Keys and values that the cache of an evaluation keeps, where it has one."""
+    graph_left: Bytes
+    """What of its second forward pass outlives its backward pass, because its modules name a value of it."""
     weight_gradients: Bytes
     """All gradients of its parameters, in the dtype in which they leave backward."""
     forward_peak: Most
@@ -126,6 +129,7 @@ class Run(Generic[Bytes, Most]):
             last_hidden=_sum(self.last_hidden, axes),
             outputs_held=_sum(self.outputs_held, axes),
             cached=_sum(self.cached, axes),
+            graph_left=_sum(self.graph_left, axes),
             weight_gradients=_sum(self.weight_gradients, axes),
             forward_peak=largest(self.forward_peak, axes),
             unsaved_peak=largest(self.unsaved_peak, axes),
@@ -309,12 +313,12 @@ def _run_shape(
     ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, run, train))
     own = [storage for storage, _ in saved if storage not in ignored]
     kept = kept_storages(run, train)
-    checkpointed = kept is not None
+    checkpointed, left = kept is not None, graphs_left(run, train)
     external = ignored | (frozenset(kept) if kept is not None else frozenset())
     walk = walk_backward(
         run, accumulating=accumulating, waiting=shared, begun=part.begun, ending=part.ending, pending=pending,
         external=external, recomputed=checkpointed,
-        fused=run.layer is not None and adds_into_main_gradients(train),
+        fused=run.layer is not None and adds_into_main_gradients(train), left=left,
     )  # fmt: skip
     after_layers = is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
@@ -341,6 +345,7 @@ def _run_shape(
         last_hidden=_groups(named_by_frames(run)),
         outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
         cached=_groups(dict.fromkeys(run.for_cache)),
+        graph_left=_groups(left),
         weight_gradients=walk.weight_gradients,
         forward_peak=undominated(
             _first_pass(run, stays if checkpointed else None, [*passing, *cached], passed, uses).moments
@@ -359,16 +364,6 @@ def _first_pass(
     if stays is None:
         return walk_forward(run, given_up=passed, returned=named_by_frames(run), last_uses=uses)
     return walk_forward(run, kept=stays, returned=passing, last_uses=uses)
-
-
-def cached_casts(run: BlockRun, own: list[Storage]) -> list[Storage]:
-    """16-bit copies of weights among what a block saves that autocast keeps until it ends: those of trained ones.
-
-    torch 2.13 aten/src/ATen/autocast_mode.cpp, cached_cast.
-    """
-    outputs = (tensor for node in run.nodes for tensor in node.outputs)
-    trained = {t.storage for t in outputs if t.storage.kind == "weight_copy" and t.requires_grad}
-    return [storage for storage in own if storage in trained]
 
 
 def _recomputed(

@@ -16,14 +16,15 @@ from vramwise.records import record
 from vramwise.training.activations.block_ends import (
     Parts,
     Streams,
+    cached_casts,
     given_up,
     named_by_frames,
     parts_of_gradients,
     streams_of,
 )
-from vramwise.training.activations.checkpointing import cached_by_outputs, kept_storages
+from vramwise.training.activations.checkpointing import cached_by_outputs, graphs_left, kept_storages
 from vramwise.training.activations.loss import replacing_logits
-from vramwise.training.activations.sizes import StepShape, cached_casts, is_dequantized, shared_leaves
+from vramwise.training.activations.sizes import StepShape, is_dequantized, shared_leaves
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
@@ -42,7 +43,8 @@ class Script:
     16-bit weights that autocast keeps for a checkpointed block until forward is over; `cached`: what goes with the
     outputs; `returned`: what frames name until forward returns; `given_up`: names that this block is the last to have;
     `arriving` and `finished`: gradients from above and of parameters, `handed`: those for the block below; `parts`:
-    sums of shared weights' gradients that are not among those; `added`: weights of which such a sum is whole, and goes.
+    sums of shared weights' gradients that are not among those; `added`: weights of which such a sum is whole, and goes;
+    `left`: what its modules keep until they run again.
     """
 
     checkpointed: bool
@@ -65,6 +67,7 @@ class Script:
     finished: list[int] = field(default_factory=list)
     parts: list[tuple[Storage, int]] = field(default_factory=list)
     added: list[Storage] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     wide_logits: int = RELEASED
 
     def place(self, what: object) -> int:
@@ -110,10 +113,12 @@ class Writer:
         script.cached = [script.place(storage) for storage in cached]
         script.stays = [script.place(storage) for storage in stays]
         script.casts = [script.place(storage) for storage in casts]
+        left = graphs_left(run, self.train) & frozenset([*own, *stays])
+        script.left = [script.place(storage) for storage in left]
         backward = walk_backward(
             run, accumulating=self.accumulating, waiting=self.shared, begun=part.begun, ending=part.ending,
             pending=self.pending, external=external, recomputed=script.checkpointed,
-            fused=run.layer is not None and adds_into_main_gradients(self.train),
+            fused=run.layer is not None and adds_into_main_gradients(self.train), left=left,
         )  # fmt: skip
         self.pending = frozenset(backward.waiting_views)
         events = backward.events

@@ -114,6 +114,7 @@ class StepReplay:
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = _around(memory, model, train, placement, lag)
         self.named: list[Held] = []  # by the loop's variable: the logits of the pass before
+        self.left: dict[int, list[Held]] = {}  # by a block's modules: what they made in the pass before
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
     def run(self) -> Replayed:
@@ -214,6 +215,7 @@ class StepReplay:
         cached: list[Held] = []
         for index, script in enumerate(blocks):
             self.around.before_forward(index)
+            self.memory.drop_all(self.left.pop(index, []))
             table: Table = [None] * len(script.places)
             for name, place in zip(script.inputs, script.incoming, strict=False):
                 table[place] = streams.get(name)
@@ -315,6 +317,8 @@ class StepReplay:
                 self._sum_apart(script, table)
                 hooked += self._shared(table, [place for place, _ in script.handed])
             self._hand(script, table, arriving)
+            self.left[index] = self._found(table, [place for place in script.left if place not in script.stays])
+            self.left[index] += self._shared(table, [place for place in script.left if place in script.stays])
             self.memory.drop_all(self._found(table, script.unreleased))
             parts |= {storage: held for storage, place in script.parts if (held := table[place]) is not None}
             self.memory.drop_all(parts.pop(storage) for storage in script.added)

@@ -107,6 +107,7 @@ class Backward:
         for i, run in enumerate(blocks.runs):
             if (run.head_peak if is_head else run.peak).total:
                 held = blocks.activations_below[i] + blocks.casts_below[i] + blocks.hooked_above(i)
+                held += blocks.graphs_above(i)
                 held += finished(blocks.gradients_above(i))
                 if held > most.get(id(run), (-1, 0))[0]:
                     most[id(run)] = held, i
@@ -144,6 +145,7 @@ class Backward:
             + SCALAR_BYTES,
             Component.BACKWARD_TEMPORARIES: 0 if in_logits else peak.temporaries,
             Component.INPUTS_KEPT_BY_FSDP: blocks.hooked_above(index),
+            Component.GRAPHS_LEFT: blocks.graphs_above(index),
             Component.REDUCE_SCATTER: 0 if in_logits else exchanged.reduce_scatter,
             Component.GRADIENT_BUCKETS: exchanged.buckets
             + (

@@ -110,6 +110,7 @@ class Blocks:
         self.casts_below = [0, *accumulate([run.weight_casts for run in runs])]
         self._gradients_below = [0, *accumulate([run.weight_gradients for run in runs])]
         self._hooked_below = [0, *accumulate([self._hooked(run) for run in runs])]
+        self._graphs_below = [0, *accumulate([run.graph_left for run in runs])]
         self.masks = self.bytes_of(shape.masks) + self.bytes_of(shape.shared_streams)
         self.logits_in_loop = self.bytes_of(shape.logits_in_loop)
         self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
@@ -151,6 +152,10 @@ class Blocks:
     def hooked_above(self, index: int) -> int:
         """What FSDP 1's hooks on finished frozen layers above a block keep."""
         return self._hooked_below[-1] - self._hooked_below[index + 1]
+
+    def graphs_above(self, index: int) -> int:
+        """What modules above a block keep of their second forward pass; of all blocks for -1."""
+        return self._graphs_below[-1] - self._graphs_below[index + 1]
 
     def layers_below(self, index: int) -> int:
         return sum(run.layer is not None for run in self.runs[:index])

@@ -18,33 +18,37 @@ from vramwise.training.activations.sizes import RunBytes, StepShape
 from vramwise.training.components import Component
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.recipe.settings import asks_for_logits, autocasts, loss_in_forward, names_logits_of_last_pass
+from vramwise.training.step.blocks import Blocks
 from vramwise.training.step.state import SCALAR_BYTES, Moment, StepState
 
 
 @record
 class ForwardPeak:
-    """Bytes at that moment: what is kept for backward so far, 16-bit copies of weights, and what the block needs."""
+    """Bytes at that moment: what is kept for backward so far, 16-bit copies of weights, and what the block needs.
+
+    `graphs_left`: of the step before, what modules name that have not run again yet.
+    """
 
     activations: int = 0
     weight_casts: int = 0
     temporaries: int = 0
     operation: str = ""
+    graphs_left: int = 0
 
     @property
     def total(self) -> int:
-        return self.activations + self.weight_casts + self.temporaries
+        return self.activations + self.weight_casts + self.temporaries + self.graphs_left
 
 
-def largest_in_forward(
-    runs: Sequence[RunBytes], activations_below: Sequence[int], casts_below: Sequence[int]
-) -> ForwardPeak:
+def largest_in_forward(blocks: Blocks) -> ForwardPeak:
     """Inside of each block: what the blocks below keep, what it made until then, and the hidden states it received.
 
     The frame that calls the layers holds a layer's input until the layer returns; a checkpointed layer keeps it
     anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over.
     """
+    activations_below, casts_below = blocks.activations_below, blocks.casts_below
     most, most_bytes, passing_casts, cached = ForwardPeak(), 0, 0, 0
-    for i, run in enumerate(runs):
+    for i, run in enumerate(blocks.runs):
         if run.name == "loss":
             continue
         inside = run.forward_peak
@@ -54,8 +58,9 @@ def largest_in_forward(
         else:
             received = run.incoming if run.layer is not None else run.incoming_kept
         found = ForwardPeak(
-            kept + received, casts_below[i] + passing_casts, cached + inside.temporaries, inside.operation
-        )
+            kept + received, casts_below[i] + passing_casts, cached + inside.temporaries, inside.operation,
+            blocks.graphs_above(i),
+        )  # fmt: skip
         passing_casts += run.forward_casts
         cached += 0 if run.is_head else run.outputs_held
         total = found.total
@@ -129,12 +134,13 @@ def forward_moments(state: StepState) -> list[Moment]:
 def _forward(state: StepState) -> Moment:
     """The largest live set before the loss, with the logits of the last step where litgpt's loop names them."""
     blocks = state.blocks
-    peak = largest_in_forward(blocks.runs, blocks.activations_below, blocks.casts_below)
+    peak = largest_in_forward(blocks)
     parts = state.until_backward() | {
         Component.ACTIVATIONS: blocks.masks + blocks.waiting + peak.activations,
         Component.WEIGHT_CASTS: peak.weight_casts,
         Component.LOGITS_AND_LOSS: _logits_of_last_step(state),
         Component.FORWARD_TEMPORARIES: peak.temporaries,
+        Component.GRAPHS_LEFT: peak.graphs_left,
     }
     return Moment("forward", parts, peak.operation)
 

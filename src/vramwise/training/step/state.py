@@ -97,9 +97,13 @@ class StepState:
     def after_backward(
         self, gradients: int, *, gathered: int | None = None, whole: int | None = None
     ) -> dict[Component, int]:
-        """What is held when a backward pass is over; `whole`: gradients that are not cut. A loop still names logits."""
+        """What is held when a backward pass is over; `whole`: gradients that are not cut. A loop still names logits,
+        modules what they made."""
         held = self.holding(gradients, self.gradients.unsharded if whole is None else whole, gathered)
-        return held | {Component.LOGITS_AND_LOSS: self.blocks.logits_in_loop}
+        return held | {
+            Component.LOGITS_AND_LOSS: self.blocks.logits_in_loop,
+            Component.GRAPHS_LEFT: self.blocks.graphs_above(-1),
+        }
 
     def holding(self, gradients: int, whole: int, gathered: int | None = None) -> dict[Component, int]:
         """What is held beside what the blocks made."""
