@@ -16,9 +16,9 @@ from vramwise.models.forward_walk import walk_forward
 from vramwise.models.model import Model
 from vramwise.models.step import BlockRun
 from vramwise.records import record
-from vramwise.training.activations.block_ends import Streams, given_up, named_by_frames, streams_of
+from vramwise.training.activations.block_ends import Streams, cached_casts, given_up, named_by_frames, streams_of
 from vramwise.training.activations.loss import replacing_logits
-from vramwise.training.activations.sizes import StepShape, cached_casts, is_dequantized, step_shape
+from vramwise.training.activations.sizes import StepShape, is_dequantized, step_shape
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import step_axes
