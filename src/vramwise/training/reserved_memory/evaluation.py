@@ -19,7 +19,6 @@ from vramwise.records import record
 from vramwise.training.activations.block_ends import Streams, cached_casts, given_up, named_by_frames, streams_of
 from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.sizes import StepShape, is_dequantized, step_shape
-from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.reserved_memory.scripts import RELEASED, Script, Scripts, Writer, blocks_run, of_the_batch
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 PASSES = 2
 """Batches that are played: the second finds what the first one left."""
-
-
-def plays_evaluations(train: ResolvedTrain, placement: Placement) -> bool:
-    """Whether a scenario states evaluations whose blocks are those of one rank that has everything."""
-    return train.eval_batch_size is not None and placement.weight_shards == 1 and not train.zero_stage
 
 
 @record

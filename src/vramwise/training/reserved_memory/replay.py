@@ -20,12 +20,12 @@ from vramwise.training.exchange.units import wraps_modules
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import step_axes
-from vramwise.training.reserved_memory.evaluation import plays_evaluations
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, blocks_run
 from vramwise.training.reserved_memory.step_replay import STEPS, Replayed, StepReplay, Table, has_main_buffers
 from vramwise.training.reserved_memory.traces import FREED, Held, Part, Recorder, has_one_order
 from vramwise.training.resolved import ResolvedTrain
+from vramwise.training.step.moments import plays_evaluations
 from vramwise.training.zero3 import NO_LAG, Lag
 
 

@@ -22,11 +22,10 @@ from vramwise.training.model_states.states import ModelStates
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import record_lengths
 from vramwise.training.recipe.settings import lengths_differ, lengths_vary
-from vramwise.training.reserved_memory.evaluation import plays_evaluations
 from vramwise.training.reserved_memory.replay import replay
 from vramwise.training.reserved_memory.step_replay import Replayed
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.training.step.moments import Moment
+from vramwise.training.step.moments import Moment, plays_evaluations
 from vramwise.training.zero3 import NO_LAG, Lag
 
 if TYPE_CHECKING:

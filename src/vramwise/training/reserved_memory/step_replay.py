@@ -40,11 +40,11 @@ from vramwise.training.recipe.settings import (
     keeps_outputs,
     loss_in_forward,
 )
-from vramwise.training.reserved_memory.evaluation import PASSES, evaluation_batch, plays_evaluations
 from vramwise.training.reserved_memory.loading import load
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, Script, scripts_of
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
+from vramwise.training.step.moments import plays_evaluations
 from vramwise.training.zero3 import NO_LAG, Lag
 
 STEPS = 2
@@ -198,6 +198,8 @@ class StepReplay:
 
     def _evaluate(self) -> None:
         """Batches without autograd, of other rows than a step's (evaluation.py)."""
+        from vramwise.training.reserved_memory.evaluation import PASSES, evaluation_batch
+
         of_steps = self.axes, self.shape
         found = evaluation_batch(self.model, self.train, self.axes, self.batch, self.sequence)
         self.axes, self.shape = found.axes, found.shape

@@ -103,6 +103,11 @@ def caches_in_evaluation(model: Model, train: ResolvedTrain) -> bool:
     return stated and framework_of(train).caches_in_evaluation(train) and bool(model.config.get("use_cache", True))
 
 
+def plays_evaluations(train: ResolvedTrain, placement: Placement) -> bool:
+    """Whether a scenario states evaluations whose blocks are those of one rank that has everything."""
+    return train.eval_batch_size is not None and placement.weight_shards == 1 and not train.zero_stage
+
+
 def _later_micro_batch(state: StepState) -> Moment:
     """A shorter one, whose activations are not counted: a layer's gradient beside the sum that it is added to."""
     held = state.holding(state.gradients.all, state.gradients.unsharded)
