@@ -499,6 +499,19 @@ def test_kuberays_vllm_script_is_told_by_its_variables() -> None:
     assert launch.scenario["serve"] == served
 
 
+def test_a_script_around_vllm_is_told_by_more_variables() -> None:
+    """awslabs/ai-on-eks 41a979e blueprints/inference/vllm-rayserve-gpu: vllm_serve.py reads these."""
+    variables = {"MODEL_ID": "Qwen/Qwen3-8B", "GPU_MEMORY_UTILIZATION": "0.85", "MAX_MODEL_LEN": "8192",
+                 "MAX_NUM_SEQ": "4", "MAX_NUM_BATCHED_TOKENS": "32768", "TENSOR_PARALLEL_SIZE": "2",
+                 "MY_OWN": "1"}  # fmt: skip
+    application = {"import_path": "vllm_serve:deployment", "runtime_env": {"env_vars": variables}}
+    launch = read(written("service.yaml", {"applications": [application]}))
+    assert launch.scenario["serve"] == {
+        "engine": "vllm", "gpu_memory_utilization": 0.85, "max_model_len": 8192, "max_num_seqs": 4,
+        "max_num_batched_tokens": 32768, "tensor_parallel_size": 2}  # fmt: skip
+    assert "variables that only vllm_serve:deployment knows, left out: MY_OWN" in launch.notes
+
+
 def test_a_mirror_names_its_model() -> None:
     mirror = {"bucket_uri": "s3://anonymous@bucket/rayllm-ossci/meta-Llama-3.2-1B-Instruct"}
     config = {"model_loading_config": {"model_id": "my_llama", "model_source": mirror}}

@@ -105,3 +105,29 @@ def test_broken_services_are_one_line(broken: str, tmp_path: Path) -> None:
         with pytest.raises(UsageError) as problem:
             read(tmp_path, f"apiVersion: serving.kserve.io/v1\nkind: {kind}\n{broken}\n")
         assert "\n" not in str(problem.value)
+
+
+ADAPTED = """
+apiVersion: serving.kserve.io/v1alpha2
+kind: LLMInferenceService
+metadata: {name: adapted}
+spec:
+  model:
+    uri: hf://Qwen/Qwen3-8B
+    lora: {adapters: [{name: a, uri: "hf://x/a"}, {name: b, uri: "hf://x/b"}], maxRank: 64, maxAdapters: 2}
+  template: {containers: [{name: main, image: "vllm/vllm-openai:v0.19.0", ARGUMENTS}]}
+  workload: {kvCacheOffloading: {cpu: 10Gi}}
+"""
+
+
+def test_adapters_of_the_model_get_their_room(tmp_path: Path) -> None:
+    (answer,) = read(tmp_path, ADAPTED.replace("ARGUMENTS", "args: [--max-model-len=4096]"))
+    assert serve(answer) == {"model": "Qwen/Qwen3-8B", "engine": "vllm", "engine_version": "0.19.0", "max_loras": 2,
+                             "max_lora_rank": 64, "max_model_len": 4096}  # fmt: skip
+    assert any("workload.kvCacheOffloading is not counted" in note for note in answer.launch.notes)
+
+
+def test_adapters_that_the_container_names_itself_are_its_own(tmp_path: Path) -> None:
+    own = 'args: [--enable-lora, "--lora-modules=a=/a"]'
+    (answer,) = read(tmp_path, ADAPTED.replace("ARGUMENTS", own))
+    assert "max_lora_rank" not in answer.launch.scenario["serve"] or serve(answer)["max_lora_rank"] == 16

@@ -13,6 +13,7 @@ from vramwise.cli import flag
 from vramwise.cli.file_arguments import (
     add_export_arguments,
     add_file_arguments,
+    each_answered,
     launches_of_files,
     print_export,
     take_export,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from vramwise.errors import UndescribedTypeError
-    from vramwise.interop.files.launches import FileLaunch
     from vramwise.models import Model
 
 HELP = "how much memory a model takes, and why"
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("--export writes one of a file's programs: --service NAME says which")
         if args.plot is not None:
             raise UsageError("--plot shows one of a file's programs: --service NAME says which")
-        return _several(args, launches)
+        return each_answered(args, launches, _one_of_several)
     args.launch = launches[0].launch if launches else None
     take_scenario_file(args)
     take_export(args)
@@ -154,16 +154,11 @@ def _refuse_a_size(args: argparse.Namespace) -> None:
         raise SourceError(f'unknown model "{clipped(name)}"  ({simple}; --hidden-size and its like describe a model)')
 
 
-def _several(args: argparse.Namespace, launches: Sequence[FileLaunch]) -> int:
-    """An answer for each program that a file starts; 3 where one of them does not fit."""
-    code = 0
-    for answer in launches:
-        args.launch = answer.launch
-        _refuse_contradictions(args)
-        if not args.json:
-            print(f"{clipped(answer.name)}:")
-        code = max(code, _task(args, answer.name))
-    return code
+def _one_of_several(args: argparse.Namespace, name: str) -> int:
+    _refuse_contradictions(args)
+    if not args.json:
+        print(f"{clipped(name)}:")
+    return _task(args, name)
 
 
 def _refuse_contradictions(args: argparse.Namespace) -> None:

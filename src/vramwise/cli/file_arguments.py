@@ -9,9 +9,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from vramwise.cli.language import complain
 from vramwise.cli.parsing import CommandParser
 from vramwise.errors import DOES_NOT_FIT, UsageError, VramwiseError, clipped
 from vramwise.files import shown_path, write_file
@@ -101,6 +102,26 @@ def _is_tools(path: str) -> bool:
 
         raise refused(path)
     return False
+
+
+def each_answered(
+    args: argparse.Namespace, launches: Sequence[FileLaunch], answer: Callable[[argparse.Namespace, str], int]
+) -> int:
+    """An answer for each program that a file starts; 3 where one of them does not fit.
+
+    One without an answer, as of a model that is not known, is a line of its own, and its code is the command's.
+    """
+    codes, told = [0], set()
+    for one in launches:
+        args.launch = one.launch
+        try:
+            codes.append(answer(args, one.name))
+        except VramwiseError as error:
+            codes.append(error.exit_code)
+            if str(error) not in told:
+                complain(f"{clipped(one.name)}: {error}" if one.name else str(error))
+            told.add(str(error))
+    return max(codes)
 
 
 def launch_of_files(args: argparse.Namespace) -> Launch | None:

@@ -7,6 +7,7 @@ English, so that nothing is ever lost; commands, keys, names and JSON are the sa
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import UsageError, clipped, printable, without_passwords
 
 _SIGNS = {"en": "", "zh": "显存"}
 LANGUAGES = tuple(_SIGNS)
@@ -220,3 +221,10 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def _value(hole: re.Match[str]) -> str:
     return f"(?P<{hole[1]}>{_FIGURES if hole[1] in ('n', 'n2') else _WORDS})"
+
+
+def complain(problem: str) -> None:
+    """Print what went wrong: one line on stderr, without control characters and passwords."""
+    with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
+        line = without_passwords(printable(" ".join(problem.splitlines())))
+        print(f"vramwise: {said(line)}", file=sys.stderr, flush=True)

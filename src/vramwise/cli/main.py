@@ -15,10 +15,10 @@ from types import FrameType
 from typing import NoReturn, Protocol, cast
 
 from vramwise import __version__
-from vramwise.cli.language import choose, said
+from vramwise.cli.language import choose, complain, said
 from vramwise.cli.parsing import HELP_FLAGS, CommandParser
 from vramwise.cli.site_flags import site_of
-from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable, without_passwords
+from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest
 from vramwise.files import shown_path
 
 COMMANDS = {
@@ -175,9 +175,7 @@ def _unknown_command(given: str) -> str:
 
 
 def _complain(problem: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody reads stderr either: the exit code still tells
-        line = without_passwords(printable(" ".join(problem.splitlines())))
-        print(f"vramwise: {said(line)}", file=sys.stderr, flush=True)
+    complain(problem)
     return code
 
 

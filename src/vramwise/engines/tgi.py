@@ -23,7 +23,8 @@ RECORD = Engine(
         programs=("text-generation-launcher",),
         example="text-generation-launcher",
         modules=("text_generation_server.cli",),
-        image=r"huggingface/text-generation-inference(?::v?([0-9]+(?:\.[0-9]+)*))?",
+        # and Google's images of it: huggingface-text-generation-inference-cu124.2-3.ubuntu2204.py311 is of 2.3
+        image=r"huggingface[/-]text-generation-inference(?:(?::v?|-cu[0-9]+\.)([0-9]+(?:[.-][0-9]+)*))?",
         server=("text-generation-launcher",),
         model_flag="--model-id",
     ),

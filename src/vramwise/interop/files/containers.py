@@ -15,7 +15,9 @@ from vramwise.engines import engines
 from vramwise.errors import VramwiseError, clipped
 from vramwise.interop.files.compose_variables import of_service, variables_for
 from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
+from vramwise.interop.files.helm_values import vllm_runtime
 from vramwise.interop.files.kserve import kserve_programs
+from vramwise.interop.files.kubeai import kubeai_model
 from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
@@ -222,7 +224,7 @@ def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Pro
             name = str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
         if kind.endswith("TrainingRuntime") and name in used:
             continue  # what runs is the job that is made of it
-        served = kserve_programs(document, name or kind.lower())
+        served = _of_an_operator(document, name or kind.lower())
         if served is not None:
             found += served
             continue
@@ -241,6 +243,15 @@ def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Pro
         if len(found) > MOST_PROGRAMS:
             break
     return _named_apart(found[:MOST_PROGRAMS])
+
+
+def _of_an_operator(document: object, name: str) -> list[Program] | None:
+    """The engines of a document whose operator makes their pods; None for other documents."""
+    for reader in (kserve_programs, kubeai_model, vllm_runtime):
+        found = reader(document, name)
+        if found is not None:
+            return found
+    return None
 
 
 def _named_runtime(document: object) -> object:

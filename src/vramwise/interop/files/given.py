@@ -6,10 +6,12 @@ Which of a tool's programs a configuration is for: by what it sets, said where t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import PurePath
 
-from vramwise.errors import SourceError, VramwiseError
+from vramwise.errors import SourceError, VramwiseError, clipped
 from vramwise.files import shown_path
 from vramwise.records import record
 from vramwise.scenario import read_table_file
@@ -31,6 +33,8 @@ class Given:
     path: str
     documents: tuple[object, ...] = ()
     text: str = ""
+    unread: tuple[str, ...] = ()
+    """What is said of documents of a manifest that are no YAML."""
 
     @property
     def suffix(self) -> str:
@@ -54,12 +58,49 @@ def read_given(path: str) -> Given | None:
         if suffix in _WEIGHTS or not os.path.isfile(path) or os.path.getsize(path) > largest:
             return None
         if suffix in _YAML:
-            return Given(path, tuple(parse_documents(read_text_file(path), path)))
+            return _of_yaml(read_text_file(path), path)
         if suffix in _TABLES:
             return Given(path, (read_table_file(path, any_name=suffix in _KOBOLD),))
         return Given(path, text=read_text_file(path))
     except (OSError, VramwiseError):
         return None
+
+
+_SEPARATOR = re.compile(r"(?m)^---(?:[ \t].*)?$\n?")
+_MOST_DOCUMENTS = 200
+
+
+def _of_yaml(text: str, path: str) -> Given:
+    """The documents of a text; of a manifest whose templates are not filled in (`token: {{TOKEN}}`) those that are
+    YAML. Raises SourceError where none is a manifest's."""
+    try:
+        return Given(path, tuple(parse_documents(text, path)))
+    except SourceError:
+        ends = [(match.start(), match.end()) for match in _SEPARATOR.finditer(text)][:_MOST_DOCUMENTS]
+        if not ends:
+            raise
+        found, unread = _one_by_one(text, [(0, 0), *ends, (len(text), len(text))], path)
+        if not any("apiVersion" in one and "kind" in one for one in found):
+            raise
+        return Given(path, tuple(found), unread=tuple(unread))
+
+
+def _one_by_one(
+    text: str, ends: Sequence[tuple[int, int]], path: str
+) -> tuple[list[Mapping[str, object]], list[str]]:  # fmt: skip
+    found: list[Mapping[str, object]] = []
+    unread = []
+    for (_, start), (end, _) in pairwise(ends):
+        part = text[start:end]
+        try:
+            tables = parse_documents(part, path) if part.strip() else []
+        except SourceError as problem:
+            line = text.count("\n", 0, start) + 1
+            what = str(problem).partition(": ")[2]
+            unread.append(f"its document of line {line} is passed over: {clipped(what, 80)}")
+            continue
+        found += [one for one in tables if isinstance(one, Mapping)]
+    return found, unread
 
 
 def read_again(path: str) -> None:

@@ -159,10 +159,18 @@ def _is_llama_swap(table: Table) -> bool:
     return isinstance(models, Mapping) and any(isinstance(one, Mapping) and "cmd" in one for one in models.values())
 
 
+def _is_kubeai(table: Table) -> bool:
+    catalog = table.get("catalog")
+    return isinstance(catalog, Mapping) and any(
+        isinstance(one, Mapping) and "url" in one and "engine" in one for one in catalog.values()
+    )
+
+
 SCENARIO = Kind("vramwise", "a scenario of vramwise")
 COMPOSE = Kind("compose", "a file of Docker Compose")
 KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
 HELM_VALUES = Kind("helm-values", "values of the vLLM production stack")
+KUBEAI_VALUES = Kind("kubeai-values", "values of KubeAI's chart of models")
 RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
 RAY_MODEL = Kind("ray-model", "a model of Ray Serve")
 AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_cloud, beside=True)
@@ -303,6 +311,8 @@ def _of_documents(given: Given) -> Kind | None:
         return LLAMA_SWAP
     if _tables_with("servingEngineSpec.modelSpec")(table):
         return HELM_VALUES
+    if _is_kubeai(table):
+        return KUBEAI_VALUES
     if "applications" in table or "llm_configs" in table:
         return RAY_SERVE
     if isinstance(table.get("model_loading_config"), Mapping):

@@ -2,13 +2,15 @@
 
 Read in kserve/kserve 0.18: config/llmisvcconfig/config-llm-template.yaml and config-llm-worker-data-parallel.yaml
 (`vllm serve` with VLLM_ADDITIONAL_ARGS behind the layout), python/huggingfaceserver, whose arguments are its own and
-vLLM's.
+vLLM's; in aaac4e294 pkg/controller/v1alpha2/llmisvc workload_lora.go (adapters of the model, before the container's own
+arguments) and config_merge.go (a cache on the host and disks through a connector).
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from vramwise.engines.vllm import RECORD as VLLM
 from vramwise.errors import clipped
@@ -32,31 +34,46 @@ def kserve_programs(document: object, name: str) -> list[Program] | None:
     spec = table_in(document.get("spec"))
     if kind == "LLMInferenceService":
         named = table_in(spec.get("model"))
+        adapted = _adapters(table_in(named.get("lora")))
         model = _model(named.get("uri"), ())
         if "://" in model and "/" in str(named.get("name") or ""):
             model = str(named["name"])  # the weights lie in a volume or a bucket, under the name they are served by
         parts = ((spec, name), (table_in(spec.get("prefill")), f"{name}-prefill"))
         return [one for part, called in parts if part.get("template") or part is spec
-                for one in _of_template(part, model, called)]  # fmt: skip
+                for one in _of_template(part, model, called, adapted)]  # fmt: skip
     predictor = table_in(spec.get("predictor"))
     served = table_in(predictor.get("model"))
     return list(_of_predictor(served, predictor, name)) if served else None
 
 
-def _of_template(part: Table, model: str, name: str) -> Iterator[Program]:
-    """`vllm serve` of one role; a command of its own replaces the template's."""
+_ADAPTERS = {"maxRank": "--max-lora-rank", "maxAdapters": "--max-loras", "maxCpuAdapters": "--max-cpu-loras"}
+
+
+def _adapters(given: Table) -> list[str]:
+    """What the controller puts before the container's own arguments: limits that are not stated are vLLM's."""
+    if not tables_in(given.get("adapters")):
+        return []
+    return ["--enable-lora", *(f"{flag}={given[key]}" for key, flag in _ADAPTERS.items() if given.get(key) is not None)]
+
+
+def _of_template(part: Table, model: str, name: str, adapted: Sequence[str]) -> Iterator[Program]:
+    """`vllm serve` of one role; a command of its own replaces the template's, and takes no adapters' flags."""
     container = next(iter(tables_in(table_in(part.get("template")).get("containers"))), {})
     environment = _environment(container)
     additional = environment.pop("VLLM_ADDITIONAL_ARGS", "")
     own = [*_words(container.get("command")), *_words(container.get("args"))]
+    adapted = [] if "--lora-modules" in " ".join((additional, *own)) else adapted
     if container.get("command"):
         words = [model if word == _PLACE else word.replace(f" {_PLACE}", f" {model}") for word in own]
     else:
         layout = table_in(part.get("parallelism"))
         cut = [word for key, flag in _LAYOUT.items() if layout.get(key) for word in (flag, str(layout[key]))]
         cut += ["--enable-expert-parallel"] if layout.get("expert") is True else []
-        words = ["vllm", "serve", model, *cut, *_split(additional), *own]
-    yield from programs_in_words(words, environment, name)
+        words = ["vllm", "serve", model, *cut, *_split(additional), *adapted, *own]
+    offloaded = table_in(table_in(part.get("workload")).get("kvCacheOffloading"))
+    notes = ("workload.kvCacheOffloading is not counted: its cache lies on the host and on disks",) if offloaded else ()
+    for one in programs_in_words(words, environment, name, image=str(container.get("image") or "")):
+        yield replace(one, notes=(*one.notes, *notes))
 
 
 def _of_predictor(served: Table, predictor: Table, name: str) -> Iterator[Program]:

@@ -35,6 +35,7 @@ _STARTING = frozenset(
         "compose",
         "kubernetes",
         "helm-values",
+        "kubeai-values",
         "ray-serve",
         "ray-model",
         "sky",
@@ -51,6 +52,9 @@ _STARTING = frozenset(
 )
 _LISTED_SERVICES = 12
 _MODEL_FLAGS = frozenset({"--model", "--model-id", "--model-path", "--model_name_or_path", "-m"})
+
+
+NOT_ANSWERED = "not answered, though the file starts it: "
 
 
 @record
@@ -127,8 +131,8 @@ def refused(path: str) -> UsageError:
 _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
     "accelerate's, flags of vLLM or SGLang, settings of KoboldCpp, a Compose file, a Kubernetes manifest, values of "
-    "the vLLM production stack, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command line, "
-    "variables (.env), a notebook or a Modelfile"
+    "the vLLM production stack or KubeAI, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command "
+    "line, variables (.env), a notebook or a Modelfile"
 )
 
 
@@ -234,18 +238,22 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
     if not programs:
         raise UsageError(f"{_named(given)} is {kind.title} that starts no program known here: vramwise estimate -- "
                          "COMMAND reads a command line")  # fmt: skip
-    problem: VramwiseError | None = None
-    answered = False
+    found: list[FileLaunch] = []
+    failed: list[tuple[str, VramwiseError]] = []
     for program in programs:
         try:
-            yield FileLaunch(program.name, _of_program(given, kind, program, beside, model))
-            answered = True
+            found.append(FileLaunch(program.name, _of_program(given, kind, program, beside, model)))
         except VramwiseError as error:
             said = "; ".join(program.notes)
             kind_of_problem = SourceError if isinstance(error, SourceError) else UsageError
             problem = kind_of_problem(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
-    if not answered and problem is not None:
-        raise problem
+            failed.append((program.name, problem))
+    if not found and failed:
+        raise failed[-1][1]
+    told = [f"{NOT_ANSWERED}{clipped(name, 60)}: {clipped(str(error), 160)}" for name, error in failed if name]
+    for place, one in enumerate(found):
+        more = (*given.unread, *(told if not place else ()))
+        yield replace(one, launch=replace(one.launch, notes=(*one.launch.notes, *more)))
 
 
 def _of_program(given: Given, kind: Kind, program: Program, beside: Sequence[str], model: str | None) -> Launch:
@@ -311,6 +319,10 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.helm_values import helm_programs
 
         return helm_programs(given.table)
+    if kind is kinds.KUBEAI_VALUES:
+        from vramwise.interop.files.kubeai import catalog_programs
+
+        return catalog_programs(given.table)
     if kind is kinds.SKY or kind is kinds.LLAMA_SWAP:
         from vramwise.interop.files.commands_in_tables import llama_swap_programs, sky_programs
 

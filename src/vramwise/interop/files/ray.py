@@ -25,7 +25,11 @@ _ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decod
 _READ = frozenset({"model_loading_config", "engine_kwargs", "accelerator_type", "runtime_env", "llm_engine"})
 _ENGINES = {"vLLM": ("vllm", "serve"), "SGLang": ("sglang", "serve", "--model-path")}
 _SCRIPT_FLAGS = {"TENSOR_PARALLELISM": "--tensor-parallel-size", "PIPELINE_PARALLELISM": "--pipeline-parallel-size",
-                 "MAX_MODEL_LEN": "--max-model-len", "DTYPE": "--dtype"}  # fmt: skip
+                 "MAX_MODEL_LEN": "--max-model-len", "DTYPE": "--dtype", "MAX_NUM_SEQ": "--max-num-seqs",
+                 "TENSOR_PARALLEL_SIZE": "--tensor-parallel-size", "PIPELINE_PARALLEL_SIZE": "--pipeline-parallel-size",
+                 "GPU_MEMORY_UTILIZATION": "--gpu-memory-utilization", "MAX_NUM_SEQS": "--max-num-seqs",
+                 "MAX_NUM_BATCHED_TOKENS": "--max-num-batched-tokens", 
+                 "KV_CACHE_DTYPE": "--kv-cache-dtype", "QUANTIZATION": "--quantization"}  # fmt: skip
 
 
 def tables_in(document: object) -> Iterator[Table]:
@@ -144,15 +148,20 @@ def _model(config: Table, role: str) -> Program:
 
 
 def _own_script(table: Table) -> Iterator[Program]:
-    """KubeRay's samples of vLLM: a script around its engine, told by variables (ray-operator/config/samples/vllm)."""
+    """A script around vLLM's engine that variables tell what to do: KubeRay's (ray-operator/config/samples/vllm) and
+    those of awslabs/ai-on-eks 41a979e (blueprints/inference/vllm-rayserve-gpu/vllm_serve.py)."""
     variables, command = _environment(table), _ENGINES["vLLM"]
     model = variables.get("MODEL_ID", "")
     if command[0] not in str(table.get("import_path") or "").lower() or not model or model.startswith("$"):
         return
-    flags = [word for name, flag in _SCRIPT_FLAGS.items() if variables.get(name) for word in (flag, variables[name])]
+    stated = {name: flag for name, flag in _SCRIPT_FLAGS.items() if variables.get(name)}
+    flags = [word for name, flag in stated.items() for word in (flag, variables[name])]
     pinned = re.search(r"\bvllm==(\d+(?:\.\d+)+)", json.dumps(table.get("runtime_env")))
-    note = f"{clipped(str(table['import_path']))} is taken as vllm serve: its variables {', '.join(variables)} say how"
-    yield Program(str(table.get("name") or model), (*command, model, *flags), (note,),
+    script = clipped(str(table["import_path"]))
+    notes = [f"{script} is taken as vllm serve: its variables {', '.join(('MODEL_ID', *stated))} say how"]
+    others = [clipped(name, 40) for name in variables if name not in stated and name != "MODEL_ID"]
+    notes += [f"variables that only {script} knows, left out: {', '.join(others)}"] if others else []
+    yield Program(str(table.get("name") or model), (*command, model, *flags), tuple(notes),
                   serve={"engine_version": pinned[1]} if pinned else {})  # fmt: skip
 
 

@@ -40,11 +40,12 @@ def read(start: Start) -> Launch:
     """The scenario of a text-generation-inference command line."""
     words = words_for("tgi", start, _words_of_variable)
     settings: dict[str, object] = {"engine": "tgi", **settings_of(words, MEANINGS)}
-    if start.version:
-        settings["engine_version"] = start.version
+    version = start.version.replace("-", ".") if start.version else None
+    if version:
+        settings["engine_version"] = version
     # up to 2.x a prefill takes what one prompt may (launcher/src/main.rs)
     longest = whole((words.given.get("--max-input-tokens") or words.given.get("--max-input-length") or ["0"])[-1])
-    if longest and "max_num_batched_tokens" not in settings and (2,) <= version_of(start.version) < (3,):
+    if longest and "max_num_batched_tokens" not in settings and (2,) <= version_of(version) < (3,):
         settings["max_num_batched_tokens"] = longest + V2_PREFILL_MARGIN
     notes: list[str] = []
     quantization = words.given.get("--quantize", [""])[-1].replace("_", "-").lower()

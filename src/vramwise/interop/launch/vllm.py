@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -110,6 +111,7 @@ def read(start: Start) -> Launch:
     if in_a_program and "--async-engine" not in (*words.given, *words.unknown):
         settings["offline_inference"] = True
     notes = [_SIZED] if any("{" in text[1:] for text in words.given.get("--limit-mm-per-prompt", ())) else []
+    notes += _other_device(start.image)
     _quantization(words, settings, notes)
     _adapters(words, settings)
     speculative = _speculative(words)
@@ -126,6 +128,17 @@ def read(start: Start) -> Launch:
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
     return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
+
+
+_CPU, _TPU = "cpu", "tpu"
+
+
+def _other_device(image: str) -> list[str]:
+    """What is said of an image that runs on no GPU (vllm/vllm-openai-cpu, vllm/vllm-tpu)."""
+    parts = re.split(r"[^a-z]+", image.lower())
+    if _CPU in parts:
+        return ["the image runs on the CPU: the numbers are those of a GPU"]
+    return ["the image runs on a TPU: the numbers are those of a GPU"] if _TPU in parts else []
 
 
 def _after_command(start: Start) -> tuple[tuple[str, ...], bool]:
