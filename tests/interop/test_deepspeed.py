@@ -245,3 +245,28 @@ def test_accelerates_file_lists_what_is_read_of_it(tmp_path: Path) -> None:
         "accelerate: read from it: distributed_type, num_processes, mixed_precision, fsdp_offload_params"
         in read_command(words).notes
     )
+
+
+@pytest.mark.parametrize(("table", "said"), [
+    ({"zero_optimization": {"stage": 3}, "steps_per_print": 10, "bogus": 1},
+     ("configuration of DeepSpeed", "DeepSpeed: read from it: zero_optimization.stage",
+      "DeepSpeed: no effect on the memory counted here: steps_per_print", "DeepSpeed: unknown to it, left out: bogus")),
+    ({"distributed_type": "DEEPSPEED", "deepspeed_config": {"zero_stage": 3}, "machine_rank": 0, "bogus": 1},
+     ("configuration of accelerate", "accelerate: read from it: distributed_type, zero_stage",
+      "no effect on the memory counted here: machine_rank", "unknown to accelerate, left out: bogus")),
+])  # fmt: skip
+def test_the_flags_file_is_listed_name_by_name(
+    table: dict[str, object], said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / ("zero.json" if "zero_optimization" in table else "zero.yaml")
+    file.write_text(json.dumps(table), "utf-8")
+    assert main(["estimate", "qwen3-0.6b", "--deepspeed", str(file), "--gpu", "2xh100"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for note in said:
+        assert note in printed
+
+
+def test_a_card_with_a_count_says_how_many_run_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zero.json").write_text(json.dumps({"zero_optimization": {"stage": 3}}), "utf-8")
+    main(["estimate", "qwen3-0.6b", str(tmp_path / "zero.json"), "--gpu", "2xh100"])
+    assert "nothing says how many GPUs" not in " ".join(capsys.readouterr().out.split())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import TypeVar
 
@@ -132,12 +132,19 @@ def scenario_from_flags(args: argparse.Namespace, *, locate: bool = True) -> Sce
     try:
         scenario = Scenario.from_dict(data)
         scenario = _located(scenario) if locate else scenario
-        return scenario.replace(notes=(*scenario.notes, *notes)) if notes else scenario
+        return scenario.replace(notes=(*scenario.notes, *_unanswered(notes, scenario))) if notes else scenario
     except ScenarioError as error:
         key = error.path.removeprefix(f"{table_of(task)}.").partition(".")[0].partition("[")[0]
         if key in top or key in settings:
             raise UsageError(f"{flag(key)}: {error.problem}") from None
         raise
+
+
+def _unanswered(notes: Sequence[str], scenario: Scenario) -> Iterator[str]:
+    """A command's notes but for the number of GPUs, where a flag says it (`--num-gpus 2`, `--gpu 2xh100`)."""
+    from vramwise.interop.launch.launchers import GPUS_UNSAID
+
+    yield from (note for note in notes if note != GPUS_UNSAID or not scenario.num_gpus)
 
 
 def _located(scenario: Scenario) -> Scenario:
@@ -152,7 +159,6 @@ def _located(scenario: Scenario) -> Scenario:
 def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
     """The scenario of an engine's own command line. Raises UsageError where a file or a model stands beside it."""
     from vramwise.interop.launch import read_command
-    from vramwise.interop.launch.launchers import GPUS_UNSAID
 
     launch = getattr(args, "launch", None)
     if launch is None:
@@ -161,8 +167,7 @@ def _launched(args: argparse.Namespace, data: dict[str, object]) -> tuple[dict[s
         if args.model is not None:
             raise UsageError("the engine's command line names the model: leave out MODEL")
         launch = read_command(args.engine_command)
-    answered = () if args.num_gpus is None else (GPUS_UNSAID,)
-    return launch.scenario, tuple(note for note in launch.notes if note not in answered)
+    return launch.scenario, tuple(launch.notes)
 
 
 _FOLLOWS: dict[str, tuple[str, ...]] = {
@@ -184,6 +189,7 @@ def _without_what_follows(data: dict[str, object], flags: Mapping[str, object]) 
 def _with_deepspeed(data: dict[str, object], path: str, task: str) -> tuple[dict[str, object], tuple[str, ...]]:
     """The scenario with what a DeepSpeed file says of its training, and what that file leaves open."""
     from vramwise.interop.deepspeed import read_deepspeed_file
+    from vramwise.interop.launch.launchers import notes_of_zero_file
     from vramwise.models import describe
     from vramwise.sources import resolve
 
@@ -193,7 +199,7 @@ def _with_deepspeed(data: dict[str, object], path: str, task: str) -> tuple[dict
     read = read_deepspeed_file(path, describe(found.config, found.id).hidden_size)
     table = {**read.train, **({"framework": stated} if (stated := _file_table(data, "train").get("framework")) else {})}
     gpus = {} if read.num_gpus is None or "num_gpus" in data else {"num_gpus": read.num_gpus}
-    return {**data, **gpus, "train": {**_file_table(data, "train"), **table}}, tuple(read.notes)
+    return {**data, **gpus, "train": {**_file_table(data, "train"), **table}}, (*notes_of_zero_file(path), *read.notes)
 
 
 def model_from_flags(args: argparse.Namespace, *, file_has_model: bool = False) -> str | dict[str, object] | None:

@@ -74,13 +74,18 @@ def read_deepspeed_file(path: str, hidden_size: int | None = None) -> DeepSpeedS
     Raises SourceError for a file that cannot be read and UsageError for one that is neither.
     """
     table, note = deepspeed_table(path)
-    if "distributed_type" not in table and "deepspeed_config" not in table:
+    if not is_accelerates(table):
         found = read_deepspeed(table, hidden_size)
         found.notes[:0] = note
         return found
     if str(table.get("distributed_type", "DEEPSPEED")).upper() != "DEEPSPEED":
         raise UsageError(f'{path}: distributed_type is "{clipped(str(table["distributed_type"]))}", not DEEPSPEED')
     return _read_accelerate(path, table, hidden_size)
+
+
+def is_accelerates(table: Mapping[str, object]) -> bool:
+    """Whether a file is accelerate's, not DeepSpeed's own."""
+    return "distributed_type" in table or "deepspeed_config" in table
 
 
 def _read_accelerate(path: str, table: Mapping[str, object], hidden_size: int | None) -> DeepSpeedSettings:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from vramwise.errors import clipped
 from vramwise.interop.beside import file_table
+from vramwise.interop.deepspeed import deepspeed_table, is_accelerates
+from vramwise.interop.deepspeed_listed import listed
 from vramwise.interop.launch.command import Start
 from vramwise.interop.launch.options import Options
 
@@ -93,15 +97,33 @@ def accelerated(options: Options, environment: Mapping[str, str]) -> Launcher:
     """The launcher of accelerate's options, its configuration file read."""
     named = options.first("config_file", "accelerate_config")
     if named:
-        table = _PRESETS[named] if named in _PRESETS else file_table(named)
-        options.read_table({key: value for key, value in table.items() if key not in _NESTED})
-        for key in _NESTED:
-            inner = table.get(key)
-            if isinstance(inner, Mapping):
-                options.read_table(inner)
+        _read_accelerates(options, _PRESETS[named] if named in _PRESETS else file_table(named))
     gpus = options.number("num_processes") or _listed_gpus(options.first("gpu_ids") or "") or _visible(environment)
     nodes = options.number("num_machines") or 1
     return Launcher(gpus, gpus // nodes if gpus and nodes > 1 else None, options)
+
+
+def _read_accelerates(options: Options, table: Mapping[str, object]) -> None:
+    """What accelerate's configuration sets, that of its plugins among it."""
+    options.read_table({key: value for key, value in table.items() if key not in _NESTED})
+    for key in _NESTED:
+        inner = table.get(key)
+        if isinstance(inner, Mapping):
+            options.read_table(inner)
+
+
+def notes_of_zero_file(path: str) -> list[str]:
+    """What DeepSpeed's file or accelerate's sets, name by name. Raises SourceError for one that cannot be read."""
+    table, _ = deepspeed_table(path)
+    if not is_accelerates(table):
+        return [f"{clipped(path)} is a configuration of DeepSpeed", *(f"DeepSpeed: {note}" for note in listed(table))]
+    options = Options(("accelerate",), "accelerate")
+    _read_accelerates(options, table)
+    read = ", ".join(options.understood())
+    notes = [f"{clipped(path)} is a configuration of accelerate", f"accelerate: read from it: {read}", *options.notes()]
+    named = options.first("deepspeed_config_file")
+    beside = os.path.join(os.path.dirname(path), named) if named else ""
+    return notes + (notes_of_zero_file(beside if os.path.exists(beside) else named) if named else [])
 
 
 def torchrun_gpus(words: tuple[str, ...], environment: Mapping[str, str]) -> tuple[int, int]:
