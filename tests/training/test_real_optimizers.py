@@ -17,7 +17,7 @@ from vramwise.models import describe
 from vramwise.optimizers import kept_bytes
 from vramwise.scenario import Scenario
 from vramwise.training.job import job_of
-from vramwise.training.model_states.states import trained_tensors
+from vramwise.training.model_states.trained import trained_tensors
 
 TINY = {
     "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 2, "num_attention_heads": 4,

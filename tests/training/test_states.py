@@ -18,7 +18,7 @@ from vramwise.scenario.names import OPTIMIZERS
 from vramwise.sources import resolve
 from vramwise.training import estimate_training
 from vramwise.training.job import Job, job_of
-from vramwise.training.model_states.states import trained_tensors
+from vramwise.training.model_states.trained import trained_tensors
 from vramwise.training.recipe.adapters import adapters
 
 TINY = {

@@ -10,7 +10,8 @@ from vramwise.optimizers import state_format
 from vramwise.result import Node, Phase
 from vramwise.training.activations.sizes import RunBytes
 from vramwise.training.components import Component
-from vramwise.training.model_states.states import ModelStates, master_bytes, rounded, width
+from vramwise.training.model_states.states import ModelStates, master_bytes
+from vramwise.training.model_states.trained import rounded, width
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import Moment
 

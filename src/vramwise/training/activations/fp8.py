@@ -34,7 +34,7 @@ from vramwise.models.model import Model
 from vramwise.models.step import Forward
 from vramwise.training.activations.rewriting import rewritten
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import rounded, width
+from vramwise.training.model_states.trained import rounded, width
 from vramwise.training.recipe.fp8_weights import (
     all_copies_bytes,
     is_8_bit,

@@ -32,7 +32,7 @@ from vramwise.training.activations.block_ends import (
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, graphs_left, kept_storages
 from vramwise.training.activations.loss import logits_held
 from vramwise.training.activations.recording import micro_batch
-from vramwise.training.model_states.states import rounded
+from vramwise.training.model_states.trained import rounded
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients
 from vramwise.training.recipe.lengths import lengths
 from vramwise.training.recipe.settings import execution, keeps_outputs, of_operations

@@ -26,7 +26,8 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, stored, trained_numel, width
+from vramwise.training.model_states.states import quantizer, stored, trained_numel
+from vramwise.training.model_states.trained import width
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life, reentrant
 from vramwise.training.recipe.settings import execution, longest_comes_first

@@ -30,7 +30,8 @@ from __future__ import annotations
 
 from vramwise.frameworks import framework_of
 from vramwise.records import record
-from vramwise.training.model_states.states import ModelStates, master_bytes, steps_narrow, width
+from vramwise.training.model_states.states import ModelStates, master_bytes, steps_narrow
+from vramwise.training.model_states.trained import width
 from vramwise.training.resolved import ResolvedTrain
 
 OPTIMIZER_BUFFERS = 4

@@ -46,7 +46,8 @@ from vramwise.models.step import runs_in
 from vramwise.records import record
 from vramwise.scenario import TrainSettings
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
+from vramwise.training.model_states.states import quantizer, stored
+from vramwise.training.model_states.trained import rounded, trained_tensors, width
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain

@@ -19,7 +19,7 @@ needs most.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,8 @@ from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, rounded, stored, trained_tensors, width
+from vramwise.training.model_states.states import quantizer, stored
+from vramwise.training.model_states.trained import rounded, trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life, reentrant
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
@@ -198,44 +199,64 @@ def secondary_bytes(model: Model, train: ResolvedTrain, placement: Placement) ->
 
 def gathered_weights(model: Model, train: ResolvedTrain, placement: Placement, zero: ZeroSettings) -> Gathered | None:
     """What stage 3 keeps gathered through a step; None where a single rank has its weights on the GPU anyway."""
-    from vramwise.training.recipe.adapters import adapters_of
-    from vramwise.training.recipe.zero import copies_alone, keeps_views
-    from vramwise.training.zero3.coordinator import ViewsKept, gathered
-    from vramwise.training.zero3.module_calls import Weight, calls_of_step, module_tree
-
     if train.zero_stage != 3 or (placement.data_parallel == 1 and not offloaded(train).weights):
         return None
+    from vramwise.training.recipe.zero import copies_alone, keeps_views
+    from vramwise.training.zero3.coordinator import ViewsKept
+    from vramwise.training.zero3.gathering import Gathering, gathered_by
+
+    checkpointed = train.checkpointing == "full"
+    return gathered_by(
+        Gathering(
+            model,
+            tuple(_weights_of(model, train, placement)),
+            tuple(_adapter_weights(model, train)),
+            images=train.images_per_sequence > 0,
+            input_gradients=train.method == "full" or train.checkpointing != "none",
+            checkpointing=checkpointed,
+            reentrant=reentrant(train),
+            limits=zero.limits,
+            ranks=placement.data_parallel,
+            quantized=train.zero_quantized_weights,
+            views=ViewsKept(checkpointed) if keeps_views(train) and placement.data_parallel > 1 else None,
+            from_host=train.offload_params != "none",
+            copies_alone=copies_alone(train),
+        )
+    )
+
+
+def _weights_of(model: Model, train: ResolvedTrain, placement: Placement) -> Iterator[Weight]:
+    """Every parameter of the model as stage 3 sees it on a rank, in their order."""
+    from vramwise.training.zero3.module_calls import Weight
+
     compute = execution(train, model)
     size = width(compute.autocast or compute.param_dtype)
     rule = quantizer(model, train)
-
-    def weight_of(p: Parameter) -> Weight:
+    for p in model.all_parameters:
         local, key = placement.local_numel(p, p.numel), p.tied_to or p.name
         trains = compute.trains(p.name) and not p.frozen
         if rule is None:
-            return Weight(key, local, size, trains, p.is_linear)
+            yield Weight(key, local, size, trains, p.is_linear)
+            continue
         nbytes = stored(p, local, train, rule)[0]
-        packed = rule.quantizes(p.part, p.shape, p.is_linear)  # 4-bit values lie in 16-bit items, which stage 3 can cut
-        return (
-            Weight(key, nbytes // BF16_BYTES, BF16_BYTES, trains)
-            if packed
-            else (Weight(key, local, nbytes // local, trains))
-        )
+        if rule.quantizes(p.part, p.shape, p.is_linear):  # 4-bit values lie in 16-bit items, which stage 3 can cut
+            yield Weight(key, nbytes // BF16_BYTES, BF16_BYTES, trains)
+        else:
+            yield Weight(key, local, nbytes // local, trains)
 
-    added: dict[str, Sequence[Weight]] = {}
-    if train.method in ("lora", "qlora"):
-        for adapter in adapters_of(model, train):
-            added[adapter.base.name] = [
+
+def _adapter_weights(model: Model, train: ResolvedTrain) -> Iterator[tuple[str, tuple[Weight, ...]]]:
+    """The weights that are added beside a parameter, with its name."""
+    if train.method not in ("lora", "qlora"):
+        return
+    from vramwise.training.recipe.adapters import adapters_of
+    from vramwise.training.zero3.module_calls import Weight
+
+    for adapter in adapters_of(model, train):
+        yield (
+            adapter.base.name,
+            tuple(
                 Weight(f"{adapter.module}.lora_{i}", prod(shape), width(train.lora_dtype), linear=True)
                 for i, shape in enumerate(adapter.shapes)
-            ]
-    images, inputs = train.images_per_sequence > 0, train.method == "full" or train.checkpointing != "none"
-    root = module_tree(model, weight_of, lambda p: added.get(p.name, ()), images=images, input_gradients=inputs)
-    again = reentrant(train)
-    checkpointed = train.checkpointing == "full"
-    calls, in_forward = calls_of_step(root, checkpointing=checkpointed, reentrant=again)
-    views = ViewsKept(checkpointed) if keeps_views(train) and placement.data_parallel > 1 else None
-    return gathered(
-        calls, in_forward, zero.limits, placement.data_parallel, quantized=train.zero_quantized_weights, views=views,
-        from_host=train.offload_params != "none", copies_alone=copies_alone(train),
-    )  # fmt: skip
+            ),
+        )

@@ -17,7 +17,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import trained_tensors
+from vramwise.training.model_states.trained import trained_tensors
 from vramwise.training.resolved import ResolvedTrain
 
 

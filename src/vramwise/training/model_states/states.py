@@ -6,15 +6,13 @@ neither a gradient nor an optimizer state: only trained tensors are passed to th
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.formats import QuantFormat, quantization
 from vramwise.frameworks import framework_of
-from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
@@ -22,12 +20,22 @@ from vramwise.records import record
 from vramwise.training.components import Component
 from vramwise.training.layout.parallel import ALONE, Placement
 from vramwise.training.model_states.rotary_tables import has_one_table, rotary_table_bytes
-from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine, stored_dtype
-from vramwise.training.recipe.framework_defaults import ADAPTERS, copied_dtype
+from vramwise.training.model_states.trained import (
+    OfStage,
+    Trained,
+    frozen_beside,
+    of_stage,
+    plain_width,
+    rounded,
+    stage_of,
+    step_of,
+    stepped_sizes,
+    width,
+)
+from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_engine
+from vramwise.training.recipe.framework_defaults import ADAPTERS
 from vramwise.training.recipe.gradient_life import gradient_life
-from vramwise.training.recipe.settings import execution, narrowed_again
 from vramwise.training.resolved import ResolvedTrain
-from vramwise.units import round_up
 
 
 @record
@@ -70,16 +78,6 @@ class ModelStates:
         return {Component.GRADIENTS: max(gradient for gradient, _ in self.released.values())} if self.released else {}
 
 
-def rounded(nbytes: int) -> int:
-    """Bytes that the allocator counts for one tensor."""
-    return round_up(nbytes, ROUNDING)
-
-
-def width(name: str) -> int:
-    """Bytes of one value of a dtype of at least 8 bits."""
-    return int(dtype(name).bytes_per_value)
-
-
 def quantizer(model: Model, train: ResolvedTrain) -> QuantFormat | None:
     """What quantizes the frozen base. Experts, linear layers before transformers 5, were replaced with the others."""
     if train.quantization is None:
@@ -108,75 +106,7 @@ def stored(
         both = rule.bytes_for(parameter.shape) * numel // parameter.numel
         cut = numel * rule.bits // 8 if rule.layout.startswith("bnb-4bit") else both
         return -(-cut // shards), both - cut
-    return -(-numel // shards) * _plain_width(parameter, train), 0
-
-
-def _plain_width(parameter: Parameter, train: ResolvedTrain) -> int:
-    """Bytes of a value that nothing quantizes: prepare_model_for_kbit_training (peft 0.21) casts 16 bits to fp32."""
-    widened = train.kbit_preparation and parameter.part not in narrowed_again(train)
-    return 4 if widened else width(stored_dtype(parameter, train))
-
-
-def trained(
-    name: str, shape: tuple[int, ...], part: str, *, is_linear: bool, param_bytes: int, train: ResolvedTrain,
-    head_dim: int = 1,
-) -> TrainedTensor:  # fmt: skip
-    """A trained tensor under these settings."""
-    grad, state = width(train.grad_dtype), width(train.optimizer_state_dtype)
-    return TrainedTensor(name, shape, part, is_linear, param_bytes, grad, state, head_dim)
-
-
-Trained = Sequence[tuple[TrainedTensor, Parameter]]
-
-
-def trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
-    """Every tensor that the optimizer steps, with the base parameter that decides where it lives."""
-    return _trained_tensors(model, _without_layout(train))
-
-
-_LAYOUT: Mapping[str, object] = {
-    key: ResolvedTrain.__dataclass_fields__[key].default
-    for key in (
-        "checkpointing", "recompute", "tensor_parallel_size", "sequence_parallel", "pipeline_parallel_size",
-        "virtual_pipeline_parallel_size", "pipeline_layers", "pipeline_schedule", "num_microbatches",
-        "context_parallel_size", "expert_parallel_size",
-    )
-}  # fmt: skip
-
-
-@lru_cache(maxsize=1024)
-def _without_layout(train: ResolvedTrain) -> ResolvedTrain:
-    """The settings without those that say how layers lie and what is computed again: what trains never sees them."""
-    changes = {key: plain for key, plain in _LAYOUT.items() if getattr(train, key) != plain}
-    return train.replace(**changes) if changes else train
-
-
-@lru_cache(maxsize=512)
-def _trained_tensors(model: Model, train: ResolvedTrain) -> tuple[tuple[TrainedTensor, Parameter], ...]:
-    trains, copied = execution(train, model).trains, copied_dtype(train)
-    head_dim = 1
-    if train.optimizer == "adam-mini":
-        # adam_mini 1.1.1 adam_mini.py: head_numel = dim · dim // n_heads, whatever the model's own head size is
-        head_dim = model.hidden_size // (model.config.size("num_attention_heads", default=0) or model.hidden_size)
-
-    def of_base(p: Parameter) -> TrainedTensor:
-        size = _plain_width(p, train) if copied is None else width(copied)
-        made = trained(p.name, p.shape, p.part, is_linear=p.is_linear, param_bytes=size, train=train, head_dim=head_dim)
-        if copied is not None or train.method in ("lora", "qlora"):  # `grad_dtype` is that of the adapters
-            made = replace(made, grad_bytes=size, state_bytes=size)
-        return made
-
-    found = [(of_base(p), p) for p in model.parameters if trains(p.name) and not p.frozen]
-    if train.method in ("lora", "qlora"):
-        from vramwise.training.recipe.adapters import adapters_of
-
-        for adapter in adapters_of(model, train):
-            found += [
-                (trained(f"{adapter.module}.lora", shape, adapter.base.part, is_linear=True,
-                         param_bytes=width(train.lora_dtype), train=train), adapter.base)
-                for shape in adapter.shapes
-            ]  # fmt: skip
-    return tuple(found)
+    return -(-numel // shards) * plain_width(parameter, train), 0
 
 
 def keeps_originals(train: ResolvedTrain) -> bool:
@@ -187,61 +117,9 @@ def keeps_originals(train: ResolvedTrain) -> bool:
     return train.method in ADAPTERS and framework_of(train).quantizing.keeps_originals
 
 
-@record(eq=False)
-class _OfStage:
-    """The trained tensors of a pipeline stage; `kinds`: one of those that differ by their layers alone, and how many.
-
-    `numel`: of all; `small_gradients`: of those whose gradient is a small block; `transient`, `small_transient`: what
-    a step of all takes, and of those with small states.
-    """
-
-    pairs: tuple[tuple[TrainedTensor, Parameter], ...]
-    kinds: tuple[tuple[TrainedTensor, Parameter, int], ...]
-    names: frozenset[str]
-    numel: int
-    small_gradients: int
-    transient: int
-    small_transient: int
-
-
-def _of_stage(model: Model, train: ResolvedTrain, placement: Placement) -> _OfStage:
-    """What a rank's stage trains, whatever it is divided over."""
-    stage = Placement(
-        stages=placement.stages, stage=placement.stage, first_layer=placement.first_layer,
-        last_layer=placement.last_layer,
-    ) if placement.stages > 1 else ALONE  # fmt: skip
-    return _on_stage(model, _without_layout(train), stage)
-
-
-@lru_cache(maxsize=1024)
-def _on_stage(model: Model, train: ResolvedTrain, stage: Placement) -> _OfStage:
-    pairs = tuple((tensor, base) for tensor, base in _trained_tensors(model, train) if stage.holds(base))
-    first: dict[tuple[object, ...], tuple[TrainedTensor, Parameter]] = {}
-    counts: Counter[tuple[object, ...]] = Counter()
-    for tensor, base in pairs:
-        kind = (
-            tensor.name.replace(f".{base.layer}.", ".."), tensor.shape, tensor.part, tensor.is_linear,
-            tensor.param_bytes, tensor.head_dim, tensor.name == base.name, base.shape, base.shard, base.part,
-        )  # fmt: skip
-        first.setdefault(kind, (tensor, base))
-        counts[kind] += 1
-    kinds = tuple((*first[kind], count) for kind, count in counts.items())
-    stepping = [tensor for tensor, _ in pairs]
-    small = [(rounded(tensor.numel * tensor.grad_bytes), count) for tensor, _, count in kinds]
-    return _OfStage(
-        pairs, kinds, frozenset(base.name for tensor, base in pairs if tensor.name == base.name),
-        numel=sum(tensor.numel * count for tensor, _, count in kinds),
-        small_gradients=sum(size * count for size, count in small if _is_small(size)),
-        transient=step_transient_bytes(train.optimizer, train.optimizer_impl, stepping),
-        small_transient=step_transient_bytes(
-            train.optimizer, train.optimizer_impl, [t for t in stepping if _is_small(t.numel * t.state_bytes)]
-        ),
-    )  # fmt: skip
-
-
 def trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
     """Values of the rank's stage that train, after tensor and expert parallelism."""
-    kinds = _of_stage(model, train, placement).kinds
+    kinds = of_stage(model, train, placement).kinds
     return sum(placement.local_numel(base, tensor.numel) * count for tensor, base, count in kinds)
 
 
@@ -290,24 +168,21 @@ def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> li
 @lru_cache(maxsize=4096)
 def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
     """The states of one rank (see the module's docstring)."""
-    here = _of_stage(model, train, placement)
-    pairs, names = here.pairs, here.names
+    here = of_stage(model, train, placement)
+    pairs = here.pairs
     counted = [(_held(tensor, base, train, placement), count) for tensor, base, count in here.kinds]
     numel_sum = sum(one.numel * count for one, count in counted)
     copies, frozen = sum(one.copies * count for one, count in counted), 0
-    rule, seen = quantizer(model, train), set[str]()
-    for p in model.parameters:
-        storage = p.original or p.name
-        if (p.name not in names or keeps_originals(train)) and storage not in seen and placement.holds(p):
-            seen.add(storage)
-            local = placement.local_numel(p, p.numel)
-            frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p))))
-            copies += copy_bytes(p, local, train)
-    transient = here.transient
+    rule = quantizer(model, train)
+    for p, count in frozen_beside(model, here, stage_of(placement), keeps_originals(train)):
+        local = placement.local_numel(p, p.numel)
+        frozen += rounded(sum(stored(p, local, train, rule, placement.weight_shards_of(p)))) * count
+        copies += copy_bytes(p, local, train) * count
+    transient, small_transient = step_of(here, train.optimizer, train.optimizer_impl)
     if pairs:
         at_once = placement.stepped_numel(pairs[0][1], numel_sum)
         if train.zero_stage == 3:
-            at_once = min(at_once, _stepped_at_once(pairs, train, placement))
+            at_once = min(at_once, _stepped_at_once(here, train, placement))
         if train.zero_stage > 0 and train.optimizer == "adamw":
             # A partition, or sub-group, is one flat tensor to torch's AdamW (DeepSpeed 0.19 runtime/zero
             # stage_1_and_2.py single_partition_of_fp32_groups, stage3.py fp32_partitioned_groups_flat).
@@ -323,15 +198,11 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         master=sum(one.master * count for one, count in counted),
         optimizer=sum(one.optimizer * count for one, count in counted),
         paged_optimizer=sum(one.paged * count for one, count in counted), step_transient=transient,
-        num_trainable=_of_stage(model, train, ALONE).numel,
+        num_trainable=of_stage(model, train, ALONE).numel,
         num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(here, train, placement),
         released=_released(pairs, train, placement) if gradient_life(train).released else {},
-        small_gradients=here.small_gradients, small_transient=here.small_transient,
+        small_gradients=here.small_gradients, small_transient=small_transient,
     )  # fmt: skip
-
-
-def _is_small(nbytes: int) -> bool:
-    return nbytes <= SMALL_SIZE
 
 
 def steps_narrow(train: ResolvedTrain) -> bool:
@@ -355,7 +226,7 @@ def master_bytes(train: ResolvedTrain) -> int:
     return width(train.master_dtype or "fp32")
 
 
-def _gradient_copies(here: _OfStage, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
+def _gradient_copies(here: OfStage, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
     ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
@@ -372,15 +243,15 @@ def _gradient_copies(here: _OfStage, train: ResolvedTrain, placement: Placement)
     if not train.zero_stage or gradient_life(train).summed_in_fp32:
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:
-        numel = _stepped_at_once(here.pairs, train, placement)
+        numel = _stepped_at_once(here, train, placement)
     return {"flat_gradients": rounded(numel * narrow), "fp32_gradients": rounded(numel * wide)}
 
 
-def _stepped_at_once(pairs: Trained, train: ResolvedTrain, placement: Placement) -> int:
+def _stepped_at_once(here: OfStage, train: ResolvedTrain, placement: Placement) -> int:
     """Values that an optimizer steps at a time: its whole share, or under ZeRO-3 the largest sub-group of it."""
     from vramwise.training.recipe.zero import largest_sub_group, sub_group_numel
 
-    sizes = [placement.stepped_numel(base, placement.local_numel(base, t.numel)) for t, base in pairs]
+    sizes = stepped_sizes(here, placement)
     return largest_sub_group(sizes, sub_group_numel(train)) if train.zero_stage == 3 else sum(sizes)
 
 

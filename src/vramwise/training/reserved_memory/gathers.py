@@ -31,7 +31,7 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import ROOT, Unit, in_order_of_cutting, loads_whole, units_of
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import trained_tensors, width
+from vramwise.training.model_states.trained import trained_tensors, width
 from vramwise.training.recipe.gradient_life import reentrant
 from vramwise.training.recipe.settings import execution
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory

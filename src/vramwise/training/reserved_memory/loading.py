@@ -28,14 +28,8 @@ from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import (
-    buffer_bytes,
-    keeps_originals,
-    quantizer,
-    stored,
-    trained_tensors,
-    width,
-)
+from vramwise.training.model_states.states import buffer_bytes, keeps_originals, quantizer, stored
+from vramwise.training.model_states.trained import trained_tensors, width
 from vramwise.training.recipe.fp8_weights import stored_dtype
 from vramwise.training.recipe.settings import narrowed_again
 from vramwise.training.reserved_memory.traces import Held, Memory

@@ -14,14 +14,8 @@ from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.main_buffers import main_buffers
-from vramwise.training.model_states.states import (
-    buffer_bytes,
-    master_bytes,
-    quantizer,
-    steps_narrow,
-    stored,
-    trained_tensors,
-)
+from vramwise.training.model_states.states import buffer_bytes, master_bytes, quantizer, steps_narrow, stored
+from vramwise.training.model_states.trained import trained_tensors
 from vramwise.training.reserved_memory.loading import trained_sizes
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain

@@ -22,7 +22,7 @@ from vramwise.models.step import runs_in
 from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import trained_tensors, width
+from vramwise.training.model_states.trained import trained_tensors, width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.recipe.zero import sub_group_numel, zero_settings
 from vramwise.training.reserved_memory.gathers import GATHERING, REDUCING

@@ -20,7 +20,8 @@ from vramwise.training.exchange.communication import buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.zero_buffers import offload_staging_bytes, pieces_in_turn, returned_weight_bytes
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import model_states, trained_tensors, width
+from vramwise.training.model_states.states import model_states
+from vramwise.training.model_states.trained import trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.zero import buckets_come_first, zero_settings
 from vramwise.training.reserved_memory.gathers import COMPUTE, REDUCING

@@ -31,7 +31,7 @@ from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import trained_tensors
+from vramwise.training.model_states.trained import trained_tensors
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.recipe.settings import (

@@ -20,7 +20,7 @@ from vramwise.models.model import Model
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import width
+from vramwise.training.model_states.trained import width
 from vramwise.training.recipe.settings import execution, pads
 from vramwise.training.recipe.zero import keeps_views, zero_settings
 from vramwise.training.resolved import ResolvedTrain

@@ -26,7 +26,7 @@ from vramwise.training.activations.checkpointing import replayed_nodes
 from vramwise.training.exchange.offload import host_parts
 from vramwise.training.job import Job
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import width
+from vramwise.training.model_states.trained import width
 from vramwise.training.recipe.settings import execution
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.speed.kernels import BlockSeconds, KernelWork, block_seconds, block_work

@@ -24,7 +24,7 @@ from vramwise.records import record
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import rounded
+from vramwise.training.model_states.trained import rounded
 from vramwise.training.recipe.lengths import read_by
 from vramwise.training.recipe.settings import frozen_units_keep_inputs
 from vramwise.training.resolved import ResolvedTrain

@@ -13,7 +13,8 @@ from vramwise.training.exchange.communication import Buffers
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import wraps_nothing
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import ModelStates, trained_tensors, width
+from vramwise.training.model_states.states import ModelStates
+from vramwise.training.model_states.trained import trained_tensors, width
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.settings import execution, longest_comes_first, names_logits_of_last_pass
 from vramwise.training.resolved import ResolvedTrain

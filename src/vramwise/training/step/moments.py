@@ -37,7 +37,8 @@ from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import ModelStates, rounded, width
+from vramwise.training.model_states.states import ModelStates
+from vramwise.training.model_states.trained import rounded, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import read_by, step_axes

@@ -37,7 +37,7 @@ from vramwise.training.zero3 import OUTSIDE
 from vramwise.training.zero3.module_calls import Call, Module, Turn, Weight
 
 _LONG_AGO = -(10**10)
-_ENTERING = frozenset({Turn.ENTER, Turn.ENTER_AGAIN, Turn.ENTER_BACKWARD})
+_ENTERING = (Turn.ENTER, Turn.ENTER_AGAIN, Turn.ENTER_BACKWARD)
 
 
 @record
@@ -211,6 +211,8 @@ class _Keeper:
                 self._release(weight)
 
     def _fetch(self, module: Module) -> int:
+        if not module.weights:
+            return self.held
         missing = [w for w in module.weights if w.key not in self.there and w.key not in self.in_flight]
         self._order_gather(missing)
         most = self.held
@@ -228,7 +230,7 @@ class _Keeper:
         return most
 
     def _prefetch(self) -> None:
-        if not self.limits.prefetch_bucket_size:
+        if not self.queue or not self.limits.prefetch_bucket_size:
             return
         room = min(self.limits.max_live_parameters - self.live, self.limits.prefetch_bucket_size)
         ordered: dict[str, Weight] = {}

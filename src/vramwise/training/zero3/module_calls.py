@@ -169,38 +169,43 @@ def _deepest(root: Module, place: int) -> Module:
 
 def calls_of_step(root: Module, *, checkpointing: bool = False, reentrant: bool = False) -> tuple[list[Call], int]:
     """Every call of a step in order, and how many of them are forward's."""
-    forward = list(_forward(root))
-    calls = [*forward, *_backward(root, checkpointing and not reentrant, checkpointing and reentrant)]
-    return calls, len(forward)
+    calls: list[Call] = []
+    _forward(root, calls)
+    in_forward = len(calls)
+    _backward(root, calls, checkpointing and not reentrant, checkpointing and reentrant)
+    return calls, in_forward
 
 
-def _forward(module: Module) -> Iterator[Call]:
-    yield Call(Turn.ENTER, module)
+def _forward(module: Module, calls: list[Call]) -> None:
+    calls.append(Call(Turn.ENTER, module))
     for child in module.children:
-        yield from _forward(child)
-    yield Call(Turn.LEAVE, module)
+        _forward(child, calls)
+    calls.append(Call(Turn.LEAVE, module))
 
 
-def _backward(module: Module, again_inside: bool, again_before: bool) -> Iterator[Call]:
+def _backward(module: Module, calls: list[Call], again_inside: bool, again_before: bool) -> None:
     if module.layer and again_before:
-        yield from _forward(module)
+        _forward(module, calls)
     if module.layer and again_inside:
-        calls = list(_backward(module, False, False))
-        at = next((i for i, call in enumerate(calls) if call.module.saves), 0)
-        yield from [*calls[: at + 1], *_until(module, calls[at].module), *calls[at + 1 :]]
+        own: list[Call] = []
+        _backward(module, own, False, False)
+        at = next((i for i, call in enumerate(own) if call.module.saves), 0)
+        calls += [*own[: at + 1], *_until(module, own[at].module), *own[at + 1 :]]
         return
     if not module.differentiable:
         return
-    yield Call(Turn.ENTER_BACKWARD, module)
+    calls.append(Call(Turn.ENTER_BACKWARD, module))
     for child in reversed(module.children):
-        yield from _backward(child, again_inside, again_before)
+        _backward(child, calls, again_inside, again_before)
     if module.ends:
-        yield Call(Turn.LEAVE_BACKWARD, module)
+        calls.append(Call(Turn.LEAVE_BACKWARD, module))
 
 
 def _until(layer: Module, last: Module) -> Iterator[Call]:
     """The layer's forward pass up to the module in which it stops."""
-    for call in _forward(layer):
+    calls: list[Call] = []
+    _forward(layer, calls)
+    for call in calls:
         yield Call(Turn.ENTER_AGAIN, call.module) if call.turn is Turn.ENTER else call
         if call.module is last:
             return
