@@ -10,6 +10,7 @@ from typing import Any
 
 from vramwise.errors import SourceError
 from vramwise.formats import dtype
+from vramwise.models.type_facts import ANY, has_fact
 
 LARGEST_SIZE = 2**40
 MOST_LAYERS = 4096
@@ -248,24 +249,6 @@ class Config:
         return next((alias for alias in _ALIASES[name] if self.has(alias)), name)
 
 
-# Architectures whose checkpoints were published in fp32, before configs stated a dtype.
-_PUBLISHED_IN_FP32 = frozenset(
-    {
-        "albert",
-        "bert",
-        "distilbert",
-        "electra",
-        "gpt2",
-        "gpt_neo",
-        "mpnet",
-        "mt5",
-        "roberta",
-        "t5",
-        "vit",
-        "xlm-roberta",
-    }
-)
-
 _TRAINS_IN = frozenset({"bf16", "fp16", "fp32"})
 
 
@@ -281,7 +264,9 @@ def stated_dtype(config: Mapping[str, object]) -> str | None:
 
 def checkpoint_dtype(config: Mapping[str, object]) -> str:
     """The config's dtype; where it states none, fp32 for architectures from before bf16, else bf16 (assumed)."""
-    return stated_dtype(config) or ("fp32" if config.get("model_type") in _PUBLISHED_IN_FP32 else "bf16")
+    return stated_dtype(config) or (
+        "fp32" if has_fact(ANY, "published_in_fp32", str(config.get("model_type"))) else "bf16"
+    )
 
 
 def loaded_dtype(config: Mapping[str, object]) -> str:

@@ -15,6 +15,7 @@ from vramwise.models.layers.windows import full_layers
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c, count = completed(c)
+    c = c.filled({"head_dim": c.hidden_size // c.num_attention_heads})  # rounded down, as its own default needs
     norm = HeadNorm("heads") if c.flag("use_qk_norm") else None
     s = Design(qkv_bias=c.flag("attention_bias"), qk_norm=norm, rotary_share=0.5, joined=True)
     dense = c.size("first_k_dense_replace", default=1, least=0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from vramwise.models.blocks import Block
 from vramwise.models.config import Config
+from vramwise.models.families.bart import design_of
 from vramwise.models.families.nested import inside, renamed
 from vramwise.models.layers.bart_ends import closing, embedding, shared_embedding
 from vramwise.models.layers.bart_layers import Stack, layer
-from vramwise.models.layers.seq2seq_design import design_of
 from vramwise.models.layers.windowed_encoder import encoder_embedding, encoder_end, encoder_layer
 
 HEAD = "seq2seq-lm"

@@ -6,9 +6,9 @@ from vramwise.models.blocks import Block
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import mamba2_mixer
+from vramwise.models.layers.class_defaults import class_defaults
 from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.decoder_attention import grouped_attention
-from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import old_names
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped
@@ -71,7 +71,7 @@ def layer(c: Config, index: int, kind: str) -> Block:
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head; the class never ties the head's weight."""
     older = {name: c.get(old) for name, old in _OLDER.items() if c.has(old)}
-    c = Config({**c.values, **older}, c.model_id).filled(HYBRID_DEFAULTS["nemotron_h"])
+    c = Config({**c.values, **older}, c.model_id).filled(class_defaults("nemotron_h"))
     c = Config({**c.values, "hidden_act": c.text("mlp_hidden_act")}, c.model_id)
     layers = (layer(c, i, kind) for i, kind in enumerate(kinds(c)))
     head = lm_head(c, "model.norm_f", tied=False, norm_style="fp32-weight", widened=True)

@@ -8,8 +8,8 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers import decoder, mamba2_mixer
+from vramwise.models.layers.class_defaults import class_defaults
 from vramwise.models.layers.decoder_design import Design
-from vramwise.models.layers.hybrid_defaults import HYBRID_DEFAULTS
 from vramwise.models.layers.layer_kinds import layer_kinds
 from vramwise.models.layers.mamba2_mixer import Mamba2
 from vramwise.models.layers.mamba_mixer import Mamba, low_rank, mixer_by_heads
@@ -54,7 +54,7 @@ def layer(c: Config, index: int, kind: str, slots: range, number: int) -> Block:
 
 def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
-    c = c.filled(HYBRID_DEFAULTS[c.model_type])
+    c = c.filled(class_defaults(c.model_type))
     found, memory = kinds(c), c.size("num_mem_blocks", default=1)
     hybrids = [i for i, kind in enumerate(found) if kind == "hybrid"]
     layers: list[Block] = []
