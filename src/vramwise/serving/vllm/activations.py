@@ -37,6 +37,10 @@ FP8_CAPABILITY = 8.9
 CONSUMER_BLACKWELL = 12.0  # its kernels read compressed keys where they are (models/deepseek_v4/nvidia/model.py)
 EXPERTS, GATHERED = "experts' work space", "gathered keys"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
+# until these versions 4-bit experts are one call of fused_marlin_moe, which makes its two buffers for all tokens of a
+# batch and lets them go (quantization/gptq_marlin.py of 0.8.5 to 0.19.0, awq_marlin.py to 0.21.0, compressed_tensors to
+# 0.22.1; then make_wna16_moe_kernel, which keeps them)
+MODULAR_4_BIT_EXPERTS = {"gptq": (0, 20), "awq": (0, 22), "packed": (0, 23)}
 # VLLM_FUSED_MOE_CHUNK_SIZE (envs.py of 0.6.6, 0.7.3, 0.8.5, 0.10.1, 0.11.2, 0.14.1 and 0.16.0); none from 0.18.1 on
 EXPERT_CHUNKS = (((0, 12), 32_768), ((0, 18), 16_384))
 LIBRARY_EXPERTS_VERSION = (0, 15)
@@ -130,7 +134,7 @@ def _pass(r: Resolved, tokens: int, context_rows: int = 0, *, reuses_a_name: boo
         engine_layout(r.settings).cut.expert_parallel_size,
         context_rows,
         _input_copy_bytes(r),
-        0 if r.version >= KEPT_WORKSPACE_VERSION else _expert_tokens(r, tokens * r.settings.data_parallel_size),
+        0 if _keeps_expert_buffers(r) else _expert_tokens(r, tokens * r.settings.data_parallel_size),
         reuses_a_name,
         fp4_experts=_has_fp4_experts(r),
         data_ranks=r.settings.data_parallel_size,
@@ -166,7 +170,20 @@ def _expert_tokens(r: Resolved, tokens: int) -> int:
     """Tokens whose routed experts run at once. Copies of the model bring theirs together, each rank's experts see all
     of them (layers/fused_moe/layer.py forward_impl, device_communicators/all2all.py of 0.10.1 to 0.33.0: naive, then
     all-gather and reduce-scatter, the default of all2all_backend)."""
+    if _calls_marlin_once(r):
+        return tokens
     return min(next((size for until, size in EXPERT_CHUNKS if r.version < until), tokens), tokens)
+
+
+def _calls_marlin_once(r: Resolved) -> bool:
+    """Whether one call runs the routed experts, without chunks or buffers that stay: see MODULAR_4_BIT_EXPERTS."""
+    rule = r.storage.quantization
+    until = None if rule is None else MODULAR_4_BIT_EXPERTS.get(rule.layout)
+    return until is not None and r.version < until and r.capability is not None
+
+
+def _keeps_expert_buffers(r: Resolved) -> bool:
+    return r.version >= KEPT_WORKSPACE_VERSION and not _calls_marlin_once(r)
 
 
 def _context_rows(r: Resolved) -> int:
@@ -199,7 +216,7 @@ def _kept(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ...]:
 
 def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
-    if r.version < KEPT_WORKSPACE_VERSION:
+    if not _keeps_expert_buffers(r):
         return ()
     tokens = _expert_tokens(r, r.batched_tokens * r.settings.data_parallel_size)
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
