@@ -114,3 +114,16 @@ def test_up_projections_of_latent_attention_are_there_twice() -> None:
 def test_before_compute_capability_9_no_expert_is_copied() -> None:
     node = serve("deepseek-ai/DeepSeek-R1", "a100-sxm-80gb", engine_version="0.4.6").phases[0].components
     assert node.find("weights/copies of shared experts") is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "version", "kept"), [("h200", "0.5.14", 1), ("h200", "0.5.17", 0), ("b200", "0.5.14", 0)]
+)
+def test_scales_stay_as_they_were_loaded_beside_marlins(gpu: str, version: str, kept: int) -> None:
+    """A start of V4 Pro on eight H200 (SemiAnalysisAI/InferenceX issue 2128): mem usage=125.65 GB; 102.2 without them."""
+    found = serve("deepseek-ai/DeepSeek-V4-Pro", gpu, engine_version=version, mem_fraction_static=0.95)
+    scales = found.phases[0].components.find("weights/loaded scales")
+    assert (scales is not None) == kept
+    if scales is not None:
+        assert scales.bytes == pytest.approx(61 * 384 * 3 * 7168 * 3072 / 8 / 32 * 4)
+        assert found.quantities["weights"].expected / GIB == pytest.approx(125.65, rel=0.01)

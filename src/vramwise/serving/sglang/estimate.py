@@ -26,7 +26,13 @@ from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import CompressedPools, compressed_pools
 from vramwise.serving.sglang.pools import allocated, cell_bytes
 from vramwise.serving.sglang.resolved import DEFAULT_VERSION, SglangResolved, resolve
-from vramwise.serving.sglang.weights import absorbed_projections, copied_experts, sglang_weights, whole_embeddings
+from vramwise.serving.sglang.weights import (
+    absorbed_projections,
+    copied_experts,
+    loaded_scales,
+    sglang_weights,
+    whole_embeddings,
+)
 from vramwise.units import GIB, MIB
 
 ADAPTER_SLOTS, ADAPTER_RANK = 8, 16
@@ -191,7 +197,7 @@ def _weights(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> No
     loading = Node("loading", expected, rest.kind, low, high, source=rest.source)
     copies = (
         copied(model, r.settings, r.storage, gpu, stage)
-        for copied in (copied_experts, absorbed_projections, whole_embeddings)
+        for copied in (copied_experts, loaded_scales, absorbed_projections, whole_embeddings)
     )
     more = (*copies, _adapters(model, r, stage))
     return Node.group("weights", (*weights.children, loading, *(node for node in more if node is not None)))

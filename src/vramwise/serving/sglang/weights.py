@@ -8,6 +8,7 @@ from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.lengths import text_config
 from vramwise.models.operations.attention import Attention
+from vramwise.models.operations.experts import ExpertMlps
 from vramwise.models.type_facts import has_fact
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings
@@ -16,6 +17,7 @@ from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.versions import version_of
 
 UNPACKED_VERSION = (0, 4, 7)  # from here on CUDA's copies of projections in blocks of fp8 are in 16 bits
+MXFP4_GROUP, HOPPER, CONSUMER_BLACKWELL = 32, 9, 12
 FP32_TABLES_VERSION, FP32_BYTES = (0, 4, 2), 4  # layers/rotary_embedding.py RotaryEmbedding of its own; vLLM's before
 
 # 0.5.19 models/qwen2_classification.py, qwen2_rm.py, llama_reward.py, llama_embedding.py, qwen3_embedding.py: classes
@@ -56,6 +58,34 @@ def copied_experts(model: Model, settings: ServeSettings, storage: Storage, gpu:
     return Node(
         "copies of shared experts", size, "exact", formula="(copies − 1) × shared expert of a rank",
         inputs={"copies": ranks}, source="SGLang 0.4.6 models/deepseek_v2.py determine_n_share_experts_fusion",
+    )  # fmt: skip
+
+
+def loaded_scales(model: Model, settings: ServeSettings, storage: Storage, gpu: Gpu | None, stage: int) -> Node | None:
+    """Scales of MXFP4 experts as they were loaded, in fp32, which stay beside those that Marlin reads.
+
+    0.5.12 to 0.5.15 layers/quantization/mxfp4_marlin_moe.py, marlin_utils_fp4.py prepare_moe_mxfp4_layer_for_marlin;
+    0.5.17 drops them ("for stale in"). On 12.x Marlin comes first, on Hopper it is what its guide asks for, and
+    --moe-runner-backend flashinfer_mxfp4 takes their place (mxfp4_flashinfer_cutlass_moe.py).
+    """
+    version, capability = version_of(settings.engine_version), capability_of(gpu)
+    fact = has_fact("sglang", "keeps_loaded_scales", text_config(model).model_type, version)
+    if not fact or capability is None or int(capability) not in (HOPPER, CONSUMER_BLACKWELL):
+        return None
+    cut = engine_layout(settings).cut
+    first, end = engine_stages(settings).spans(model.num_layers)[stage]
+    size = 0
+    for block in list(model.layers())[first:end]:
+        for op in block.operations(ExpertMlps):
+            for parameter in op.parameters:
+                rule = storage.rule_for(parameter)
+                if rule is not None and rule.layout == "mxfp4":
+                    size += FP32_BYTES * prod(cut.shape(parameter)) // MXFP4_GROUP
+    if not size:
+        return None
+    return Node(
+        "loaded scales", size, "derived", 0 if capability < CONSUMER_BLACKWELL else size, size,
+        formula="experts of a rank / 32 × 4", source="SGLang 0.5.12 to 0.5.15 layers/quantization/mxfp4_marlin_moe.py",
     )  # fmt: skip
 
 
