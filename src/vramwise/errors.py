@@ -36,6 +36,10 @@ class UsageError(VramwiseError):
     exit_code = 2
 
 
+class NamesNoModelError(UsageError):
+    """A command line that names no model: of a file with several, the others are what is asked."""
+
+
 class ScenarioError(UsageError):
     """A key of a scenario is wrong; `path` says which (`train.micro_batch_size`), `problem` says why."""
 

@@ -622,3 +622,13 @@ def test_a_models_config_is_told_at_a_glance_where_nobody_else_could_have_writte
     assert not is_models_config(written("other/config.json", {"model_type": "llama", key: {}}))
     assert not is_models_config(written("llama.json", {"model_type": "llama"}))
     assert not is_models_config(written("broken/config.json", "{"))
+
+
+def test_a_base_model_beside_trainers_batch_is_a_scripts_own_file() -> None:
+    """axolotl asks for data and a batch by names of its own."""
+    table = {"base_model": "Qwen/Qwen3-8B", "per_device_train_batch_size": 4, "output_dir": "out", "total_length": 2048}
+    launch = read(written("run.yaml", table))
+    assert launch.scenario["train"]["framework"] == "transformers"
+    assert launch.scenario["train"]["micro_batch_size"] == 4
+    own = read(written("axolotl.yaml", {**table, "datasets": [{"path": "x"}], "micro_batch_size": 2}))
+    assert own.scenario["train"]["framework"] == "axolotl"

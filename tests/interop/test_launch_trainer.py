@@ -277,3 +277,28 @@ def test_flags_replace_what_a_command_says_with_all_that_follows(capsys: pytest.
     train = found["scenario"]["train"]
     assert (train["method"], train["param_dtype"], train["lora_rank"]) == ("full", "bf16", 8)
     assert not any("how many GPUs" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("words", [
+    "python create_dataset.py --model Qwen/Qwen3-8B --num-samples 8000", "python3 eval.py --model_name Qwen/Qwen3-8B",
+])  # fmt: skip
+def test_a_script_that_nothing_says_to_train_is_no_training(words: str) -> None:
+    with pytest.raises(UsageError, match="is told nothing but a model that a training has: vramwise dry-run"):
+        read_command(words.split())
+
+
+@pytest.mark.parametrize("words", [
+    "python finetune_xml.py --model Qwen/Qwen3-8B", "accelerate launch create.py --model_name Qwen/Qwen3-8B",
+    "python create.py --model Qwen/Qwen3-8B --per_device_train_batch_size 1",
+])  # fmt: skip
+def test_a_name_a_launcher_or_an_option_says_that_a_script_trains(words: str) -> None:
+    assert read_command(words.split()).scenario["task"] == "train"
+
+
+def test_a_scripts_own_batch_is_that_of_a_gpu() -> None:
+    launch = read_command(["python", "finetune.py", "--model", "Qwen/Qwen3-8B", "--batch-size", "2", "--grad-accum", "4", "--own", "1"])
+    train = launch.scenario["train"]
+    assert isinstance(train, dict)
+    assert (train["micro_batch_size"], train["gradient_accumulation_steps"]) == (2, 4)
+    assert launch.notes[0] == "--batch-size is taken as the batch of one GPU"
+    assert launch.notes[1].startswith("finetune.py is taken as a training by Trainer: what it sets itself is not seen")

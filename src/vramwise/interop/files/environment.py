@@ -47,4 +47,5 @@ def variable_programs(given: Given) -> list[Program]:
         return [Program(stem, (*own, "ollama", "serve"))]
     named = ", ".join(clipped(name, 40) for name in list(variables)[:_SHOWN])
     hint = "give the Compose file, script or unit that uses them, or a command: vramwise estimate -- vllm serve MODEL"
-    raise UsageError(f"{clipped(given.name)} sets variables alone ({named}) and starts nothing: {hint}")
+    alone = f"sets variables alone ({named})" if named else "has every variable in a comment"
+    raise UsageError(f"{clipped(given.name)} {alone} and starts nothing: {hint}")

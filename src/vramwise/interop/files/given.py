@@ -125,7 +125,7 @@ _BY_TRL_KEY = (  # trl 1.16 trainer/*_config.py
     ("sft", ("packing", "assistant_only_loss", "completion_only_loss", "dataset_text_field", "max_seq_length")),
 )
 _OF_OWN_SCRIPTS = ("train_mode", "lora_rank", "peft_lora_r", "use_lora", "use_qlora", "lora_enable", "use_peft_lora",
-                   "with_tracking", "checkpointing_steps", "use_slow_tokenizer")  # fmt: skip
+                   "base_model", "with_tracking", "checkpointing_steps", "use_slow_tokenizer")  # fmt: skip
 """Names that published scripts have (transformers' own without a Trainer too) and TRL, whose file would be refused,
 has not."""
 

@@ -66,6 +66,13 @@ def _tables_with(*paths: str) -> Callable[[Table], bool]:
     return tells
 
 
+def _is_axolotl(table: Table) -> bool:
+    """axolotl 0.19 utils/schemas/validation.py asks for data and a batch by its own names: a file with a base_model and
+    Trainer's batch alone is a script's of one's own."""
+    own = ("datasets", "pretraining_dataset", "micro_batch_size", "sequence_len", "adapter", "rl")
+    return "base_model" in table and ("per_device_train_batch_size" not in table or any(key in table for key in own))
+
+
 def _is_llamafactory(table: Table) -> bool:
     own = ("finetuning_type", "cutoff_len", "template", "dataset_dir", "lora_target", "freeze_trainable_layers")
     return "model_name_or_path" in table and any(key in table for key in own) and "chat_template" not in table
@@ -193,7 +200,7 @@ _SCENARIO_TABLES = ("train", "serve", "generate", "load")
 
 KINDS: tuple[Kind, ...] = (
     Kind("axolotl", "a configuration of axolotl",  # 0.19 utils/schemas/config.py: required
-         _has("base_model"), ("axolotl", "train", "{}"), ("-m", "axolotl.cli.train", "{}"), "--base_model={}",
+         _is_axolotl, ("axolotl", "train", "{}"), ("-m", "axolotl.cli.train", "{}"), "--base_model={}",
          "--deepspeed={}", with_cloud=("--cloud",)),
     Kind("llamafactory", "a configuration of LLaMA-Factory",  # 0.9.5 hparams/*.py
          _is_llamafactory, ("llamafactory-cli", "train", "{}"), ("src/train.py", "{}"), "--model_name_or_path={}",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest, printable
+from vramwise.errors import NamesNoModelError, SourceError, UsageError, VramwiseError, clipped, nearest, printable
 from vramwise.files import shown_path
 from vramwise.interop.beside import looking_beside
 from vramwise.interop.files import kinds
@@ -247,7 +247,7 @@ def _started(given: Given, kind: Kind, beside: Sequence[str], model: str | None)
             said = "; ".join(program.notes)
             kind_of_problem = SourceError if isinstance(error, SourceError) else UsageError
             problem = kind_of_problem(f"{_named(given)}: {error}{f' ({said})' if said else ''}")
-            failed.append((program.name, problem))
+            failed.append((program.name if not isinstance(error, NamesNoModelError) else "", problem))
     if not found and failed:
         raise failed[-1][1]
     told = [f"{NOT_ANSWERED}{clipped(name, 60)}: {clipped(str(error), 160)}" for name, error in failed if name]

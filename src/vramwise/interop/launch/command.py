@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vramwise.engines import ENGINES, engine_named, engines, module_of
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import NamesNoModelError, UsageError, clipped
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.beside import file_table
@@ -329,7 +329,7 @@ def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:
 def one_model(engine: str, named: str | None, hint: str) -> str:
     """The model, or a UsageError that says how the engine names it."""
     if not named or named in ("...", "…"):
-        raise UsageError(f"the command line of {engine} names no model: expected {hint}")
+        raise NamesNoModelError(f"the command line of {engine} names no model: expected {hint}")
     return named
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from os.path import isfile
 
+from vramwise.errors import UsageError, clipped
 from vramwise.interop.beside import file_table
 from vramwise.interop.launch.adapters import adapter_settings
 from vramwise.interop.launch.command import Launch, Start, launched, one_model
@@ -46,6 +47,8 @@ def read(start: Start) -> Launch:
     options.read_words(start.words if start.is_script else start.words[1:])
     _read_files(options)
     _read_loading(options)
+    if start.is_script and not stage:
+        _refuse_another_purpose(start, options)
     launcher = launcher_of(start) if start.is_script else accelerated(_accelerates(options), start.environment)
     sharding = sharding_of(options, launcher)
     hint = "--model_name_or_path MODEL"
@@ -54,7 +57,7 @@ def read(start: Start) -> Launch:
     train: dict[str, object] = {"framework": "transformers", "micro_batch_size": BATCH}
     if stage:
         train["framework_version"] = _TRL
-    notes: list[str] = []
+    notes = _of_ones_own(start, options) if start.is_script and not stage else []
     for found, said in (
         (options.settings(), []),
         (sharding.settings, sharding.notes),
@@ -74,6 +77,38 @@ def read(start: Start) -> Launch:
         train["expandable_segments"] = True
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     return launched("transformers", scenario, (*notes, *options.notes(), *launcher.said()), options)
+
+
+_TRAINS = re.compile(r"train|tun|sft|dpo|ppo|grpo|rloo|kto|orpo|rlhf|lora|adapt|reward|distill|align|clm|mlm|run_|main")
+_A_SCRIPTS_BATCH = "batch_size"
+
+
+def _refuse_another_purpose(start: Start, options: Options) -> None:
+    """Raises UsageError for a script that nothing says to train: neither a launcher of several processes, its name nor
+    an option but the model's (`python create_dataset.py --model NAME`)."""
+    script = re.split(r"[\\/]", start.program)[-1]
+    if any(_names_a_launcher(word) for word in start.before) or _TRAINS.search(script.lower()):
+        return
+    if all(name.lstrip("-").replace("-", "_") in _MODEL_NAMES for name in options.understood()):
+        named = f"{clipped(script, 40)} is told nothing but a model that a training has"
+        raise UsageError(
+            f"{named}: vramwise dry-run -- python {clipped(script, 40)} runs its first steps without a GPU"
+        )
+
+
+def _names_a_launcher(word: str) -> bool:
+    return re.split(r"[\\/]", word)[-1] in ("accelerate", "torchrun", "deepspeed") or "torch.distributed" in word
+
+
+def _of_ones_own(start: Start, options: Options) -> list[str]:
+    """What is said of a script whose options are not all Trainer's."""
+    shown = options.shown.get(_A_SCRIPTS_BATCH)
+    notes = [f"{shown} is taken as the batch of one GPU"] if shown else []
+    if options.unknown and any(word.startswith("-") for word in start.words):
+        script = clipped(re.split(r"[\\/]", start.program)[-1], 40)
+        notes.append(f"{script} is taken as a training by Trainer: what it sets itself is not seen "
+                     f"(vramwise dry-run -- python {script} … runs its first steps)")  # fmt: skip
+    return notes
 
 
 def _reader_of_another(start: Start) -> str | None:
