@@ -59,6 +59,7 @@ class TrainedTensor:
 
     @property
     def numel(self) -> int:
+        """Values: the product of its sizes."""
         return prod(self.shape)
 
 
@@ -78,7 +79,7 @@ class Rule:
 
 
 def state_format(optimizer: str, dtype: str | None) -> str | None:
-    """How the states are stored, in words; `dtype` is that of states without a format of the optimizer's own."""
+    """How the states are stored, in words; `dtype`: that of states without a format of the optimizer's own, or None."""
     if optimizer in _IN_8_BITS:
         wide = f"fp32 below {MIN_8BIT_NUMEL:,}, and embeddings in Trainer"
         return f"8 bits with a scale for {BLOCKWISE_BLOCK_SIZE} values ({wide})"

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import get_args, get_type_hints
 
+import pytest
+
 import vramwise
 from vramwise.checking.job import Check
 from vramwise.dryrun.block import DryBlock
@@ -59,6 +61,19 @@ def test_what_is_raised_stands_in_the_docstring():
         if (said := ast.get_docstring(function)) is not None
         for error in sorted(set(_raised(function)))
         if error not in said
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("module", ["config", "lengths"])
+def test_what_reads_a_config_says_what_a_wrong_value_raises(module: str):
+    """`raise self.error(…)` is a SourceError."""
+    functions = _public(ast.parse((PACKAGE / f"models/{module}.py").read_text("utf-8")).body)
+    missing = [
+        name
+        for name, function in functions
+        if re.search(r"raise \w+\.error\(", ast.unparse(function))
+        and "SourceError" not in (ast.get_docstring(function) or "")
     ]
     assert missing == []
 

@@ -296,7 +296,9 @@ def test_a_name_a_launcher_or_an_option_says_that_a_script_trains(words: str) ->
 
 
 def test_a_scripts_own_batch_is_that_of_a_gpu() -> None:
-    launch = read_command(["python", "finetune.py", "--model", "Qwen/Qwen3-8B", "--batch-size", "2", "--grad-accum", "4", "--own", "1"])
+    launch = read_command(
+        ["python", "finetune.py", "--model", "Qwen/Qwen3-8B", "--batch-size", "2", "--grad-accum", "4", "--own", "1"]
+    )
     train = launch.scenario["train"]
     assert isinstance(train, dict)
     assert (train["micro_batch_size"], train["gradient_accumulation_steps"]) == (2, 4)

@@ -53,6 +53,7 @@ class StoredTensor:
 
     @property
     def numel(self) -> int:
+        """Values: the product of its sizes."""
         count = 1
         for size in self.shape:
             count *= size
@@ -79,6 +80,7 @@ class StoredWeights:
 
     @property
     def bytes(self) -> int:
+        """Bytes of the data of all tensors; headers are not counted."""
         return sum(tensor.bytes for tensor in self.tensors)
 
     @property

@@ -34,16 +34,17 @@ class Room:
 
     @property
     def held_bytes(self) -> int:
-        """What other programs hold."""
+        """Bytes that other programs hold: seen − free."""
         return self.seen_bytes - self.free_bytes
 
     @property
     def usable_bytes(self) -> int:
-        """What a program may fill."""
+        """Bytes that a program may fill: free − reserved, not below 0."""
         return max(0, self.free_bytes - self.reserve_bytes)
 
     @property
     def capacity(self) -> Capacity:
+        """The same as a result says it."""
         return Capacity(self.gpu, self.total_bytes, self.usable_bytes)
 
     def limits(self) -> str | None:
@@ -60,7 +61,10 @@ class Room:
 
 
 def room_of(scenario: Scenario, gpu: Gpu | None) -> Room | None:
-    """The room on one card; None when neither its memory nor its kind is known, or on the CPU alone."""
+    """The room on one card, in bytes: what the scenario states of it, else what the driver reports of its kind.
+
+    None when neither its memory nor its kind is known, or on the CPU alone.
+    """
     if scenario.num_gpus == 0:
         return None
     total = seen = scenario.gpu_total_bytes
@@ -95,14 +99,14 @@ def rooms_of(scenario: Scenario) -> tuple[Room, ...]:
 
 
 def reserved_bytes(asked: int | str | None, card_bytes: int) -> int:
-    """What `reserve_bytes` asks for, where it may be a share of the card such as `10%`."""
+    """Bytes that `reserve_bytes` asks for, which may be a share of the card such as `10%`; 0 for None."""
     if isinstance(asked, str):
         return round(card_bytes * float(asked.removesuffix("%")) / 100)
     return asked or 0
 
 
 def capacity_of(scenario: Scenario, gpu: Gpu | None) -> Capacity | None:
-    """What one card offers to a program."""
+    """What one card offers to a program, in bytes; None where `room_of` knows nothing of it."""
     room = room_of(scenario, gpu)
     return None if room is None else room.capacity
 

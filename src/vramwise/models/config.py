@@ -46,7 +46,11 @@ _ALIASES: dict[str, tuple[str, ...]] = {
 
 
 class Config:
-    """Checked access to a config: a wrong value is one clear line, not a traceback later."""
+    """Checked access to a config: a wrong value is one clear line, not a traceback later.
+
+    Whatever reads a value raises SourceError, which names the key, for one of another kind or out of its range; sizes go
+    up to 2^40 (`LARGEST_SIZE`), numbers of layers up to `MOST_LAYERS`.
+    """
 
     def __init__(self, values: Mapping[str, Any], model_id: str = "") -> None:
         self.values = values
@@ -67,7 +71,10 @@ class Config:
         return self.values.get(name) is not None
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number of at least `least`."""
+        """A whole number of at least `least` under the first of these names (or an alias of it) that has a value.
+
+        `default` where none has; without one, SourceError, which is also raised for what is no such number.
+        """
         for name in names:
             for alias in _ALIASES.get(name, (name,)):
                 value = self.values.get(alias)
@@ -78,18 +85,18 @@ class Config:
         return default
 
     def sizes(self, name: str, *, least: int = 1) -> list[int]:
-        """A list of whole numbers of at least `least`; empty where there is none."""
+        """A list of whole numbers of at least `least`; empty where there is none. Raises SourceError for another."""
         return [self._checked(name, value, least) for value in self.items(name) or []]
 
     def depths(self, name: str) -> list[int]:
-        """How many layers each stage has; together no more than a model may have."""
+        """How many layers each stage has. Raises SourceError where all together are more than `MOST_LAYERS`."""
         found = self.sizes(name)
         if sum(found) > MOST_LAYERS:
             raise self.error(f"{name}: expected at most {MOST_LAYERS:,} layers in all stages, got {sum(found):,}")
         return found
 
     def sides(self, name: str, default: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns, the first two of a list."""
+        """Rows and columns, the first two of a list. Raises SourceError for a list of one, or of what is no size."""
         found = self.sizes(name)
         if len(found) == 1:
             raise self.error(f"{name}: expected two whole numbers, got one")
@@ -140,7 +147,7 @@ class Config:
         return list(value)
 
     def table(self, name: str) -> Config | None:
-        """A nested table such as `text_config`."""
+        """A nested table such as `text_config`, None where there is none. Raises SourceError for anything else."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -149,12 +156,18 @@ class Config:
         return Config(value, self.model_id)
 
     def layer_types(self) -> list[str] | None:
-        """What `layer_types` names for each layer; names beyond the last layer are not looked at."""
+        """What `layer_types` names for each layer; names beyond the last layer are not looked at.
+
+        None where there is none. Raises SourceError for a list that is shorter.
+        """
         types = self.by_layer("layer_types")
         return None if types is None else [str(kind) for kind in types]
 
     def by_layer(self, name: str, *, empty_is_absent: bool = False) -> list[Any] | None:
-        """What a list holds for each layer; what it holds beyond the last layer is not looked at."""
+        """What a list holds for each layer; what it holds beyond the last layer is not looked at.
+
+        None where there is none. Raises SourceError for a list that is shorter.
+        """
         values = self.items(name)
         if values is None or (empty_is_absent and not values):
             return None
@@ -231,13 +244,16 @@ class Config:
 
     @property
     def head_dim(self) -> int:
-        """`head_dim` where given, else hidden_size / num_attention_heads."""
+        """Values of a head: `head_dim` where given, else hidden_size / num_attention_heads.
+
+        Raises SourceError where that is no whole number.
+        """
         if self.has("head_dim"):
             return self.size("head_dim")
         return self.hidden_size // self.heads_of(self.hidden_size)
 
     def heads_of(self, width: int) -> int:
-        """The number of attention heads, which must divide `width`."""
+        """The number of attention heads. Raises SourceError unless they divide `width`."""
         heads = self.num_attention_heads
         if width % heads:
             number, size = (self._given(name) for name in ("num_attention_heads", "hidden_size"))
@@ -253,7 +269,10 @@ _TRAINS_IN = frozenset({"bf16", "fp16", "fp32"})
 
 
 def stated_dtype(config: Mapping[str, object]) -> str | None:
-    """`torch_dtype` (or `dtype`) of a config, None where it says nothing."""
+    """`torch_dtype` (or `dtype`) of a config or of its text config, None where they say nothing.
+
+    Raises UnknownNameError for a dtype that is not known.
+    """
     inner = config.get("text_config")
     for table in (config, inner if isinstance(inner, Mapping) else {}):
         name = table.get("torch_dtype") or table.get("dtype")

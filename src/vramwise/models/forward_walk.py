@@ -35,7 +35,9 @@ def walk_forward(
     again: bool = False, given_up: Collection[Storage] = (), returned: Collection[Storage] = (),
     last_uses: Mapping[Storage, int] | None = None,
 ) -> ForwardWalk:  # fmt: skip
-    """Forward of one block. `kept`: what stays for backward, by default all that it saves; nothing under no_grad.
+    """Bytes alive at every operation of a block's forward pass, as polynomials of the sizes (`Dim`).
+
+    `kept`: what stays for backward, by default all that it saves; nothing under no_grad.
 
     `external`: storages that are counted elsewhere. `again`: the second forward pass of a checkpointed block, which
     ends when the last tensor to be saved exists (torch 2.13 utils/checkpoint.py, early stop). `given_up`: what the

@@ -64,8 +64,9 @@ def stated_positions(config: Config) -> int | None:
 
 @lru_cache(maxsize=512)
 def model_length(model: Model) -> int:
-    """Tokens of the longest request by default: positions of the config, times YaRN's factor.
+    """Tokens of the longest request by default: positions · factor of YaRN, linear or dynamic scaling.
 
+    YaRN scales `original_max_position_embeddings` where the config states them. Raises SourceError for more than 2^40.
     Source: vLLM config/model.py _get_and_verify_max_len.
     """
     config = text_config(model)

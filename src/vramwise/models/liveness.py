@@ -136,6 +136,7 @@ class _BackwardWalker:
         self.begun_here: dict[Storage, bool] = {}
 
     def walk(self) -> BackwardWalk:
+        """The nodes from the last to the first, as autograd's engine runs them; bytes at every one."""
         for tensor in self._ends():
             held = self._new(tensor.nbytes)
             self.result.arriving.append((tensor, held))

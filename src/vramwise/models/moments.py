@@ -64,7 +64,7 @@ NOTHING = Peak("", "", 0, 0, 0)
 
 
 def largest(moments: Iterable[Moment], axes: Axes) -> Peak:
-    """The moment with the most bytes at these sizes; `NOTHING` for none."""
+    """The moment with the most bytes at these sizes (a value for each axis); `NOTHING` for none."""
     best, most = None, -1
     for moment in moments:
         size = evaluate(moment.total, axes)

@@ -45,7 +45,7 @@ class ParallelCut:
     vocab_multiple: int = 1
 
     def ranks(self, parameter: Parameter) -> int:
-        """Ranks that share a parameter."""
+        """Ranks that share a parameter: 1 where each has all of it, EP · expert TP for experts, TP for the rest."""
         if parameter.shard == "replicated":
             return 1
         if parameter.shard.startswith("expert"):

@@ -60,12 +60,15 @@ class BlockRun:
 
     @cached_property
     def saved_bytes(self) -> Dim:
-        """Bytes of the storages that this block is the first to save."""
+        """Bytes of the storages that this block is the first to save; what one before it saved is that one's."""
         return total(storage.nbytes for storage, _ in self.saved)
 
     @cached_property
     def flops(self) -> Dim:
-        """Floating-point operations of the forward pass: matrix products, attention, convolutions."""
+        """Floating-point operations of the forward pass: 2 · m · k · n of each product, attention's among them.
+
+        Convolutions count too; what works value by value does not.
+        """
         return total(node.flops for node in self.nodes)
 
     @cached_property

@@ -17,7 +17,10 @@ __all__ = ["estimate_generate", "estimate_load", "estimate_serving"]
 
 
 def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
-    """Memory of the weights alone, as the engine of `scenario.serve` holds them."""
+    """Bytes of the weights alone, as the engine of `scenario.serve` holds them.
+
+    Raises ScenarioError for what that engine refuses. More: `vramwise.serving.load`.
+    """
     from vramwise.serving.load import estimate_load as estimate
 
     return estimate(scenario, model, source, gpu, estimate_serving)

@@ -25,7 +25,8 @@ def estimate_load(scenario: Scenario, model: Model, source: str, gpu: Gpu | None
 
     `weights` is what `torch.cuda.memory_allocated` shows after loading; `total_needed` and `nvidia_smi` add the
     CUDA context. Nothing of the loading itself (staging copies) is counted. With num_gpus 0 the weights lie in the
-    host's memory (`host_memory`), and there is no card to hold them against.
+    host's memory (`host_memory`), and there is no card to hold them against. Raises ScenarioError for what a named
+    engine refuses.
     """
     named = "engine" in scenario.serve.explicit
     held_by = scenario.serve if named else scenario.serve.replace(engine=PLAIN)

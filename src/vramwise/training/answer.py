@@ -80,7 +80,12 @@ def _engine(train: ResolvedTrain, card_bytes: int | None) -> list[Node]:
 def estimate_training(
     scenario: Scenario, model: Model, source: str, gpu: Gpu | None, *, replays: bool, limits: bool
 ) -> Result:  # fmt: skip
-    """Memory of one training step on the rank that needs most (see `vramwise.training`); `limits`: the largest too."""
+    """Memory of one training step on the rank that needs most (see `vramwise.training`).
+
+    `source` says where the model was read. `replays`: reserved memory may be played on a model of torch's allocator;
+    `limits`: the largest batch and length that fit are quantities too. Raises ScenarioError for settings that do not go
+    together, UnsupportedModelError for a model whose training is not described.
+    """
     job = job_of(scenario, model, gpu)
     model = job.model
     card = room_of(scenario, gpu)

@@ -174,19 +174,22 @@ class PoolPlan:
 
     @property
     def block_bytes(self) -> int:
+        """Bytes of a block of the pool: page_bytes · group_size."""
         return self.page_bytes * self.group_size
 
     @property
     def num_groups(self) -> int:
+        """Groups of layers that draw from the pool, of all kinds."""
         return sum(group.num_groups for group in self.groups)
 
     @property
     def smallest_block(self) -> int:
+        """Tokens of the shortest page of a layer that keeps tokens; 1 without such a layer."""
         sizes = [group.block_size for group in self.groups if group.spec.kind != "recurrent"]
         return min(sizes, default=1)
 
     def num_blocks(self, available_bytes: int) -> int:
-        """avail // page // group_size, not below 0."""
+        """Blocks that fit into so many bytes: available // page // group_size, not below 0."""
         return max(0, available_bytes // self.page_bytes // self.group_size) if self.block_bytes else 0
 
     def blocks_per_request(self, tokens: int, batched_tokens: int) -> int:

@@ -88,7 +88,10 @@ def engine_weights(
     model: Model, settings: ServeSettings, storage: Storage, stage: int | None = None, *,
     beside: Iterable[Node] = (), left_out: Collection[str] = (),
 ) -> Node:  # fmt: skip
-    """Weights of one rank (of the heaviest stage), without the parts `left_out`, with what is kept `beside` them."""
+    """Bytes of the weights of one rank of a `stage` (None: of the heaviest), a child for each part of the model.
+
+    Without the parts `left_out`, with what is kept `beside` them. Of GGUF files the tensors as their type stores them.
+    """
     if settings.quantization == "gguf" and settings.gguf_quant is not None:
         return _gguf_weights(model, settings, settings.gguf_quant)
     layout = engine_layout(settings)

@@ -109,7 +109,7 @@ class Run(Generic[Bytes, Most]):
     """Moments of the backward pass of any other block, and of the forward pass that it computes again."""
 
     def at(self: RunShape, axes: Axes) -> RunBytes:
-        """The block at these sizes."""
+        """The block at these sizes: every polynomial as whole bytes, every set of moments as its largest."""
         return Run(
             self.name,
             self.layer,
@@ -200,7 +200,12 @@ def _groups(storages: Iterable[Storage]) -> Groups:
 
 
 def step_shape(model: Model, train: ResolvedTrain, batch: int, sequence: int, *, accumulating: bool) -> StepShape:
-    """The micro-batch of a model under (structural) settings; sizes enter only when it is evaluated."""
+    """What every block of a micro-batch keeps and reaches, in bytes as polynomials of batch and lengths.
+
+    Sizes enter only when it is evaluated (`at`): those with the same list of operations share one recording. `sequence`
+    is in tokens; `accumulating`: gradients of an earlier micro-batch are there. Raises ScenarioError for a way to the
+    loss that the model has not, UnsupportedModelError for operations that are not described.
+    """
     train = of_operations(train)
     masked = execution(train, model).hands_out_masks
     key = (model, train, structure_of(model, batch, *lengths(model, train, sequence), masked=masked), accumulating)

@@ -79,7 +79,10 @@ class Buffers:
 
 @lru_cache(maxsize=4096)
 def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
-    """The buffers of one rank (see the module's table)."""
+    """Bytes of the buffers of one rank (see the module's table); none for a rank alone.
+
+    Not counted: NCCL's own, which lie outside torch's pool.
+    """
     if train.zero_stage:
         return _zero(model, train, placement)
     if placement.data_parallel == 1:

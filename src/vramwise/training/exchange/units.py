@@ -82,7 +82,7 @@ def wraps_nothing(train: TrainSettings) -> bool:
 
 
 def module_of(parameter: Parameter) -> str:
-    """The module that has a parameter."""
+    """The module that has a parameter: its name up to the last dot."""
     return parameter.name.rpartition(".")[0]
 
 

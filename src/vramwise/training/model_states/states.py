@@ -118,7 +118,7 @@ def keeps_originals(train: ResolvedTrain) -> bool:
 
 
 def trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
-    """Values of the rank's stage that train, after tensor and expert parallelism."""
+    """Values of the rank's stage that train, after tensor and expert parallelism, before data parallelism cuts them."""
     kinds = of_stage(model, train, placement).kinds
     return sum(placement.local_numel(base, tensor.numel) * count for tensor, base, count in kinds)
 
@@ -158,7 +158,7 @@ def _held(tensor: TrainedTensor, base: Parameter, train: ResolvedTrain, placemen
 
 
 def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> list[int]:
-    """Of each large tensor that modules of a rank's stage register beside their parameters; nothing cuts them."""
+    """Bytes of each large tensor that modules of a rank's stage register beside their parameters; nothing cuts them."""
     held = [one for one in model.buffers if placement.holds_layer(one.layer, first=True)]
     held = held[:1] if has_one_table(model, train) else held
     own = [rounded(prod(one.shape) * width(one.dtype or train.param_dtype)) for one in held]
@@ -167,7 +167,10 @@ def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> li
 
 @lru_cache(maxsize=4096)
 def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
-    """The states of one rank (see the module's docstring)."""
+    """Bytes of weights, gradients, master weights and optimizer states of one rank (see the module's docstring).
+
+    Every tensor is rounded as the allocator does. Raises UnknownNameError for an optimizer without a rule.
+    """
     here = of_stage(model, train, placement)
     pairs = here.pairs
     counted = [(_held(tensor, base, train, placement), count) for tensor, base, count in here.kinds]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def rounded(nbytes: int) -> int:
-    """Bytes that the allocator counts for one tensor."""
+    """Bytes that torch's caching allocator counts for one tensor: whole blocks of 512 (`ROUNDING`)."""
     return round_up(nbytes, ROUNDING)
 
 
