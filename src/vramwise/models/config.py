@@ -48,8 +48,8 @@ _ALIASES: dict[str, tuple[str, ...]] = {
 class Config:
     """Checked access to a config: a wrong value is one clear line, not a traceback later.
 
-    Whatever reads a value raises SourceError, which names the key, for one of another kind or out of its range; sizes go
-    up to 2^40 (`LARGEST_SIZE`), numbers of layers up to `MOST_LAYERS`.
+    Whatever reads a value raises SourceError, which names the key, for one of another kind or out of its range; sizes
+    go up to 2^40 (`LARGEST_SIZE`), numbers of layers up to `MOST_LAYERS`.
     """
 
     def __init__(self, values: Mapping[str, Any], model_id: str = "") -> None:
