@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from live_bytes import peak_bytes
+from live_bytes import kept_bytes, peak_bytes
 
 from vramwise.errors import ScenarioError
 from vramwise.models import describe
 from vramwise.scenario import Scenario
+from vramwise.training.components import Component
 from vramwise.training.job import Job, job_of
 from vramwise.training.step.moments import Moment
 
@@ -69,6 +70,38 @@ def test_an_evaluation_keeps_the_cache_that_nobody_turned_off() -> None:
     for other in ({"framework_version": "transformers 5.1"}, {"framework_version": "transformers 4.57, trl 0.24"},
                   {"framework": "llamafactory"}, {"eval_batch_size": None}):  # fmt: skip
         assert "outputs held" not in moments(job(WIDE, **(stated | other)))["evaluation"].parts
+
+
+@pytest.mark.parametrize(("attention", "heads"), [("sdpa", 4), ("eager", 1)])
+def test_a_loop_that_names_its_outputs_keeps_their_cache_until_the_next_are_there(attention: str, heads: int) -> None:
+    """transformers' own example: `outputs = model(**batch); loss = outputs.loss`."""
+    sizes = WIDE | {"num_key_value_heads": heads}
+    made = {"num_hidden_layers": 3, "num_attention_heads": 4, "attn_implementation": attention, **sizes}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**made))
+    ids = torch.randint(0, 512, (BATCH, SEQUENCE))
+
+    def outputs(*, use_cache: bool, backward: bool) -> Any:
+        found = model(input_ids=ids, labels=ids, use_cache=use_cache)
+        if backward:
+            found.loss.backward()
+            model.zero_grad()
+        return found
+
+    def kept(*, backward: bool) -> int:
+        return kept_bytes(lambda: outputs(use_cache=True, backward=backward)) - kept_bytes(
+            lambda: outputs(use_cache=False, backward=backward)
+        )
+
+    def said(**train: object) -> dict[str, Moment]:
+        return moments(job(sizes, framework="pytorch", optimizer="sgd", attention=attention, **train))
+
+    cache = 3 * 2 * BATCH * SEQUENCE * heads * 64 * 4
+    step, held = said(), Component.OUTPUTS_HELD
+    assert step["optimizer step"].of(held) == kept(backward=True) == cache
+    assert step["forward end"].of(held) == kept(backward=False) == (0 if heads == 4 else cache)
+    assert step["forward"].of(held) == cache
+    for off in ({"checkpointing": "full"}, {"framework_version": "transformers 4.44"}, {"keeps_outputs": False}):
+        assert not any(said(**off)[name].of(held) for name in ("forward", "backward: layers", "optimizer step"))
 
 
 def test_the_norms_of_clipping_are_a_scalar_a_tensor_and_their_stack() -> None:

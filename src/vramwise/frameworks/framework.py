@@ -282,6 +282,8 @@ class Framework:
     names_logits: bool = False
     """The loop's variables name the logits, and so their graph, until the next ones are there, unless
     `train.keeps_outputs` says otherwise."""
+    caches_in_training: Rule = never
+    """So do the passes of a step whose layers are not checkpointed; the outputs that the loop names refer to it."""
     caches_in_evaluation: Rule = never
     """An evaluation's pass fills a cache of keys and values: nothing turns off what models' configs ask for."""
     asks_for_reentry: Rule = never

@@ -15,9 +15,11 @@ from __future__ import annotations
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
 from vramwise.models.autograd.tensor import Node, Storage, Tensor
+from vramwise.models.model import Model
 from vramwise.models.step import BlockRun
 from vramwise.models.type_facts import has_fact
 from vramwise.training.recipe.gradient_life import reentrant
+from vramwise.training.recipe.settings import names_logits_of_last_pass
 from vramwise.training.resolved import ResolvedTrain
 
 ROTARY_TABLES = frozenset({"cos", "sin"})
@@ -106,13 +108,27 @@ def boundary(run: BlockRun) -> list[Storage]:
     return list(dict.fromkeys([*streams, *arguments]))
 
 
-def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model_type: str) -> list[Storage]:
-    """What the outputs' cache refers to and a checkpointed layer does not keep.
+def names_caches(model: Model, train: ResolvedTrain) -> bool:
+    """Whether a variable of the loop names, with a step's outputs, a cache of keys and values until the next outputs.
+
+    Modeling files turn the cache off where layers are checkpointed (`if self.gradient_checkpointing and
+    self.training`).
+    """
+    if train.checkpointing != "none" or not framework_of(train).caches_in_training(train):
+        return False
+    return names_logits_of_last_pass(train) and bool(model.config.get("use_cache", True))
+
+
+def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model: Model) -> list[Storage]:
+    """What the outputs' cache refers to, beside what a checkpointed layer keeps.
 
     Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
     values are views of the fused product, all of which stays until the outputs go.
     """
-    cached = has_fact("transformers", "cache_while_checkpointing", model_type, library_version(train))
+    if names_caches(model, train):
+        received = {tensor.storage for tensor in run.incoming}
+        return [storage for storage in dict.fromkeys(run.for_cache) if storage not in received]
+    cached = has_fact("transformers", "cache_while_checkpointing", model.config.model_type, library_version(train))
     if run.layer is None or train.checkpointing != "full" or not cached or not framework_of(train).trainer:
         return []
     fused = [node for node in run.nodes if node.outputs and "c_attn" in node.module.split(".")]

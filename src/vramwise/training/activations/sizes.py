@@ -234,7 +234,7 @@ def put_shapes(model: Model, shapes: Iterable[KnownShape]) -> None:
 def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool) -> StepShape:
     model, train, *_ = recording
     forward = micro_batch(*recording)
-    shared, model_type = frozenset(shared_leaves(forward)), model.config.model_type
+    shared = frozenset(shared_leaves(forward))
     parts = parts_of_gradients(forward, model)
     compute = execution(train, model)
     blocks = [block for block in model.blocks if runs_in(block, compute)]
@@ -248,7 +248,7 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
     for run, part, passed in zip(reversed(forward.runs), reversed(parts), reversed(last), strict=True):
         if (id(run), part) not in shapes:
             shapes[id(run), part] = shape = _run_shape(
-                run, train, model_type, accumulating, shared, part, pending, streams.counted_once, passed, loss
+                run, train, model, accumulating, shared, part, pending, streams.counted_once, passed, loss
             )
             pending = shape.waiting_views
     runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
@@ -310,7 +310,7 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 
 
 def _run_shape(
-    run: BlockRun, train: ResolvedTrain, model_type: str, accumulating: bool, shared: frozenset[Storage], part: Parts,
+    run: BlockRun, train: ResolvedTrain, model: Model, accumulating: bool, shared: frozenset[Storage], part: Parts,
     pending: frozenset[Storage], counted_once: frozenset[Storage], passed: frozenset[Storage],
     loss: BlockRun | None,
 ) -> RunShape:  # fmt: skip
@@ -329,7 +329,8 @@ def _run_shape(
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
     uses = last_uses_in(run)
     recompute = _recomputed(run, walk.at_first_use, external, uses) if checkpointed else []
-    casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model_type)
+    casts, cached = cached_casts(run, own), cached_by_outputs(run, train, model)
+    beside = [storage for storage in cached if storage not in stays]
     passing = [storage for storage in casts if storage not in external]
     return Run(
         name=run.name,
@@ -348,12 +349,12 @@ def _run_shape(
         incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
         tables=_groups(dict.fromkeys(tables(run))),
         last_hidden=_groups(named_by_frames(run)),
-        outputs_held=_groups(outputs_held(run, loss) if after_layers else cached),
+        outputs_held=_groups(outputs_held(run, loss) if after_layers else beside),
         cached=_groups(dict.fromkeys(run.for_cache)),
         graph_left=_groups(left),
         weight_gradients=walk.weight_gradients,
         forward_peak=undominated(
-            _first_pass(run, stays if checkpointed else None, [*passing, *cached], passed, uses).moments
+            _first_pass(run, stays if checkpointed else None, passing, cached, passed, uses).moments
         ),
         unsaved_peak=undominated(walk_forward(run, kept=(), external=frozenset(casts), last_uses=uses).moments),
         head_peak=walk.of() if after_layers else (),
@@ -362,13 +363,13 @@ def _run_shape(
 
 
 def _first_pass(
-    run: BlockRun, stays: list[Storage] | None, passing: list[Storage], passed: frozenset[Storage],
-    uses: Mapping[Storage, int],
+    run: BlockRun, stays: list[Storage] | None, passing: list[Storage], cached: list[Storage],
+    passed: frozenset[Storage], uses: Mapping[Storage, int],
 ) -> ForwardWalk:  # fmt: skip
-    """Forward as a training step runs it. A checkpointed block keeps what `stays`; what is `passing` outlives it."""
+    """As a training step runs it: a checkpointed block keeps what `stays`; `passing` and `cached` outlive any."""
     if stays is None:
-        return walk_forward(run, given_up=passed, returned=named_by_frames(run), last_uses=uses)
-    return walk_forward(run, kept=stays, returned=passing, last_uses=uses)
+        return walk_forward(run, given_up=passed, returned=[*named_by_frames(run), *cached], last_uses=uses)
+    return walk_forward(run, kept=stays, returned=[*passing, *cached], last_uses=uses)
 
 
 def _recomputed(

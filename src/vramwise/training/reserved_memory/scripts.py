@@ -102,7 +102,7 @@ class Writer:
         external = ignored if kept is None else ignored | frozenset(kept)
         script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
         script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
-        cached = cached_by_outputs(run, self.train, self.model.config.model_type)
+        cached = cached_by_outputs(run, self.train, self.model)
         passing = (storage for storage in cached_casts(run, own) if storage not in external)
         returned, casts = named_by_frames(run), [*passing] if script.checkpointed else []
         walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=[*returned, *casts])

@@ -27,6 +27,7 @@ from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.model import Model
 from vramwise.optimizers import TrainedTensor, is_paged, kept_bytes, step_transient_bytes
 from vramwise.records import record
+from vramwise.training.activations.checkpointing import names_caches
 from vramwise.training.activations.loss import makes_logits
 from vramwise.training.activations.sizes import StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
@@ -113,7 +114,8 @@ class StepReplay:
         self.memory = memory = memory or Memory(None if growing else capacity_bytes, expandable=growing)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = _around(memory, model, train, placement, lag)
-        self.named: list[Held] = []  # by the loop's variable: the logits of the pass before
+        self.named: list[Held] = []  # by the loop's variable: the outputs of the pass before
+        self.names_caches = names_caches(model, train)
         self.left: dict[int, list[Held]] = {}  # by a block's modules: what they made in the pass before
         self.hooks_keep_inputs = frozen_units_keep_inputs(train)
 
@@ -231,6 +233,7 @@ class StepReplay:
             self._give_up(script, streams)
             self._forward_of(script, table, streams, sizes)
             casts += self._found(table, script.casts)
+            self._shared(table, [place for place in script.cached if place in script.stays])
             cached += self._found(table, script.cached)
             left = [table[place] for place in script.outgoing]
             named = [*left, *self._found(table, script.returned)]
@@ -248,14 +251,14 @@ class StepReplay:
         logits = [streams.pop("logits")] if "logits" in streams else []
         self.memory.drop_all((*casts, *streams.values()))  # autocast ends and frames return before accelerate copies
         if loss_in_forward(self.train):
-            self._name(logits)
+            self._name(logits, cached if self.names_caches else [])
         self.memory.drop_all((*self._outputs_in_fp32(), *cached, *logits))
         self.around.forward_over()
         return tables
 
-    def _name(self, logits: list[Held]) -> None:
+    def _name(self, logits: list[Held], caches: Collection[Held] = ()) -> None:
         """What the loop's variable refers to from now on, if it names the outputs."""
-        named = logits if keeps_outputs(self.train) and makes_logits(self.train) else []
+        named = [*(logits if keeps_outputs(self.train) and makes_logits(self.train) else []), *caches]
         for held in named:
             held.holders += 1
         self.memory.drop_all(self.named)

@@ -143,6 +143,7 @@ class Backward:
             Component.LOGITS_AND_LOSS: (blocks.logits_beside_loss + peak.saved if in_loss else blocks.logits_in_loop)
             + (peak.temporaries if in_logits else 0)
             + SCALAR_BYTES,
+            Component.OUTPUTS_HELD: blocks.named_in_backward(index),
             Component.BACKWARD_TEMPORARIES: 0 if in_logits else peak.temporaries,
             Component.INPUTS_KEPT_BY_FSDP: blocks.hooked_above(index),
             Component.GRAPHS_LEFT: blocks.graphs_above(index),

@@ -21,6 +21,7 @@ from vramwise.models.autograd.primitives import primitive
 from vramwise.models.autograd.size import Axes, Dim, evaluate
 from vramwise.models.model import Model
 from vramwise.records import record
+from vramwise.training.activations.checkpointing import names_caches
 from vramwise.training.activations.sizes import RunBytes, StepShape, step_shape
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
@@ -114,6 +115,9 @@ class Blocks:
         self.masks = self.bytes_of(shape.masks) + self.bytes_of(shape.shared_streams)
         self.logits_in_loop = self.bytes_of(shape.logits_in_loop)
         self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
+        named = names_caches(shape.recording[0], train)
+        self._cached_below = [0, *accumulate([run.cached if named else 0 for run in runs])]
+        self._beside_below = [0, *accumulate([run.outputs_held if named and not run.is_head else 0 for run in runs])]
         self.lingering = self.bytes_of(_inputs_left(shape)) if inputs_linger(train) else 0
         self.lowest_layer = next((i for i, run in enumerate(runs) if run.layer is not None), 0)
         before_loss = sum(size for run, size in zip(runs, kept, strict=True) if run.name != "loss")
@@ -139,6 +143,16 @@ class Blocks:
     def caches_in_outputs(self) -> int:
         """Of that what the model's outputs refer to."""
         return sum(run.outputs_held for run in self.runs if not run.is_head)
+
+    @property
+    def caches_in_loop(self) -> int:
+        """Keys and values that the loop's variable names with the outputs, from one pass to the next."""
+        return self._cached_below[-1]
+
+    def named_in_backward(self, index: int) -> int:
+        """Of those what autograd does not keep itself any more when a block's backward pass begins."""
+        above = self._cached_below[-1] - self._cached_below[index + 1]
+        return above + self._beside_below[index + 1]
 
     @property
     def forward_casts(self) -> int:

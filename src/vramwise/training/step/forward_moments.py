@@ -139,6 +139,7 @@ def _forward(state: StepState) -> Moment:
         Component.ACTIVATIONS: blocks.masks + blocks.waiting + peak.activations,
         Component.WEIGHT_CASTS: peak.weight_casts,
         Component.LOGITS_AND_LOSS: _logits_of_last_step(state),
+        Component.OUTPUTS_HELD: blocks.caches_in_loop,
         Component.FORWARD_TEMPORARIES: peak.temporaries,
         Component.GRAPHS_LEFT: peak.graphs_left,
     }
@@ -153,7 +154,7 @@ def _loss(state: StepState, loss: RunBytes) -> Moment:
         Component.ACTIVATIONS: blocks.saved.activations,
         Component.WEIGHT_CASTS: blocks.saved.weight_casts + (0 if returned else blocks.forward_casts),
         Component.LOGITS_AND_LOSS: peak.total + blocks.bytes_of(state.shape.logits_in_loss) + _named_at_loss(state),
-        Component.OUTPUTS_HELD: blocks.caches_in_outputs if returned else blocks.outputs_held,
+        Component.OUTPUTS_HELD: (blocks.caches_in_outputs if returned else blocks.outputs_held + blocks.caches_in_loop),
     }
     return Moment("loss", parts, peak.operation)
 
@@ -176,7 +177,7 @@ def _forward_return(state: StepState) -> Moment:
         Component.ACTIVATIONS: blocks.saved.activations,
         Component.WEIGHT_CASTS: blocks.saved.weight_casts + casts,
         Component.LOGITS_AND_LOSS: logits + copy + SCALAR_BYTES,
-        Component.OUTPUTS_HELD: named,
+        Component.OUTPUTS_HELD: named + (blocks.caches_in_loop if loss_in_forward(state.train) else 0),
         Component.INPUTS_OF_LAST_STEP: blocks.lingering,
     }
     return Moment("forward return", parts)
@@ -188,6 +189,7 @@ def _forward_end(state: StepState) -> Moment:
         Component.ACTIVATIONS: saved.activations,
         Component.WEIGHT_CASTS: saved.weight_casts,
         Component.LOGITS_AND_LOSS: saved.logits_loss + state.blocks.logits_beside_loss + SCALAR_BYTES,
+        Component.OUTPUTS_HELD: state.blocks.caches_in_outputs if state.blocks.caches_in_loop else 0,
     }
     return Moment("forward end", parts)
 

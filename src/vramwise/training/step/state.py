@@ -97,11 +97,12 @@ class StepState:
     def after_backward(
         self, gradients: int, *, gathered: int | None = None, whole: int | None = None
     ) -> dict[Component, int]:
-        """What is held when a backward pass is over; `whole`: gradients that are not cut. A loop still names logits,
-        modules what they made."""
+        """What is held when a backward pass is over; `whole`: gradients that are not cut. A loop still names the
+        outputs, modules what they made."""
         held = self.holding(gradients, self.gradients.unsharded if whole is None else whole, gathered)
         return held | {
             Component.LOGITS_AND_LOSS: self.blocks.logits_in_loop,
+            Component.OUTPUTS_HELD: self.blocks.caches_in_loop,
             Component.GRAPHS_LEFT: self.blocks.graphs_above(-1),
         }
 
