@@ -142,3 +142,34 @@ def test_an_expandable_segment_grows_from_what_is_free_at_its_end() -> None:
     memory.free(third)
     assert memory.take(70 * MIB).size == 70 * MIB
     assert memory.reserved == 80 * MIB
+
+
+def test_a_card_is_full_for_growing_segments_when_pages_in_use_fill_it() -> None:
+    """Free pages are given back and come again; a page on which a byte lies stays, whatever is free beside it."""
+    scattered, together = (CachingAllocator(200 * MIB, expandable=True) for _ in range(2))
+    for memory, freed in (scattered, slice(1, None, 2)), (together, slice(6, None)):
+        blocks = [memory.take(15 * MIB) for _ in range(12)]
+        for block in blocks[freed]:
+            memory.free(block)
+        assert (memory.allocated, memory.reserved, memory.was_full) == (90 * MIB, 180 * MIB, False)
+    together.take(100 * MIB, stream=1)
+    assert together.was_full
+    with pytest.raises(NoRoomError):
+        scattered.take(40 * MIB, stream=1)
+
+
+@given(st.lists(st.tuples(st.integers(1, 60 * MIB), st.integers(0, 1), st.integers(0, 9)), max_size=60))
+def test_pages_in_use_are_those_that_a_block_lies_on(steps: list[tuple[int, int, int]]) -> None:
+    memory = CachingAllocator(2**60, expandable=True)
+    held: list[Block] = []
+    for size, stream, gone in steps:
+        held.append(memory.take(size, stream))
+        if gone < len(held) and gone % 2:
+            memory.free(held.pop(gone))
+        pages: dict[tuple[int, int], int] = {}
+        for block in held:
+            page = 2 * MIB if block.size <= MIB else 20 * MIB
+            touched = range(block.start // page, (block.start + block.size - 1) // page + 1)
+            pages |= {(id(block.pool), number): page for number in touched}
+        assert memory._pages is not None
+        assert memory._pages.bytes == sum(pages.values())

@@ -12,10 +12,12 @@ Rules of c10/cuda/CUDACachingAllocator.cpp and c10/core/AllocatorConfig.h (torch
 - a block that another stream used as well (`Tensor.record_stream`) counts as freed at once, but comes back to its pool
   only when the host has seen that stream get past its use
 
-With expandable segments each pool is one segment that grows at its end, by whole 2 MiB in the small pool and 20 MiB in
-the large one, and every rest of 512 bytes or more is split off.
+With expandable segments each pool is one segment that grows at its end, by whole pages of 2 MiB in the small pool and
+20 MiB in the large one, and every rest of 512 bytes or more is split off. Where the card is full, pages on which
+nothing lies are given back, of every stream, and come again where they are needed (`release_blocks`, `unmap_block`): it
+is full for good when pages on which something lies fill it.
 
-Not modelled: `max_split_size_mb`, `roundup_power2_divisions`; expandable segments on a card that is full.
+Not modelled: `max_split_size_mb`, `roundup_power2_divisions`.
 """
 
 from __future__ import annotations
@@ -59,13 +61,47 @@ class NoRoomError(Exception):
 class Block:
     """A piece of a segment, linked to its neighbours there."""
 
-    __slots__ = ("after", "before", "number", "pool", "size", "used")
+    __slots__ = ("after", "before", "number", "pool", "size", "start", "used")
 
-    def __init__(self, size: int, number: int, pool: FreeBlocks) -> None:
-        self.size, self.number, self.pool = size, number, pool
+    def __init__(self, size: int, number: int, pool: FreeBlocks, start: int = 0) -> None:
+        self.size, self.number, self.pool, self.start = size, number, pool, start
         self.before: Block | None = None
         self.after: Block | None = None
         self.used = False
+
+
+class Pages:
+    """Pages of growing segments on which something lies: `bytes` of them all."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._page_of: dict[int, int] = {}
+        self._ends: dict[tuple[int, int], int] = {}
+        """How many blocks begin or end on a page of a pool."""
+
+    def take(self, block: Block, page: int) -> None:
+        """Something lies in a block."""
+        pool, first, last = self._place(block, page)
+        for end in {first, last}:
+            others = self._ends.get((pool, end), 0)
+            self._ends[pool, end] = others + 1
+            self.bytes += 0 if others else page
+        self.bytes += max(0, last - first - 1) * page
+
+    def free(self, block: Block) -> None:
+        """It does no more."""
+        page = self._page_of[id(block.pool)]
+        pool, first, last = self._place(block, page)
+        for end in {first, last}:
+            left = self._ends[pool, end] - 1
+            self._ends[pool, end] = left
+            self.bytes -= 0 if left else page
+        self.bytes -= max(0, last - first - 1) * page
+
+    def _place(self, block: Block, page: int) -> tuple[int, int, int]:
+        pool = id(block.pool)
+        self._page_of[pool] = page
+        return pool, block.start // page, (block.start + block.size - 1) // page
 
 
 FreeBlocks = list[tuple[int, int, Block]]
@@ -88,6 +124,7 @@ class CachingAllocator:
         self._ends: dict[int, Block] = {}
         self._made = 0
         self.was_full = False
+        self._pages = Pages() if expandable and capacity is not None else None
 
     def take(self, size: int, stream: int = 0) -> Block:
         """A block of at least `size` bytes from a stream's pools. Raises NoRoomError when the card is full."""
@@ -108,7 +145,7 @@ class CachingAllocator:
         rest = block.size - size
         if rest >= ROUNDING if is_small or self.expandable else rest > SMALL_SIZE:
             self._made = number = self._made + 1
-            piece, after = Block(rest, number, free), block.after
+            piece, after = Block(rest, number, free, block.start + size), block.after
             piece.before, piece.after = block, after
             if after is not None:
                 after.before = piece
@@ -116,6 +153,8 @@ class CachingAllocator:
                 self._ends[id(free)] = piece
             block.after, block.size = piece, size
             insort(free, (rest, number, piece))
+        if self._pages is not None:
+            self._map(block, SMALL_SEGMENT if is_small else SHARED_SEGMENT)
         block.used = True
         self.allocated = allocated = self.allocated + block.size
         if allocated > self.peak_allocated:
@@ -160,9 +199,23 @@ class CachingAllocator:
                 self._ends.pop(id(pool), None)  # the one that grew: the next is a new one
             pool[:] = [entry for entry in pool if entry[2].before is not None or entry[2].after is not None]
 
+    def _map(self, block: Block, page: int) -> None:
+        """The pages that a growing segment needs for a block. Raises NoRoomError where pages in use fill the card."""
+        assert self._pages is not None
+        assert self.capacity is not None
+        before = self._pages.bytes
+        self._pages.take(block, page)
+        if self._pages.bytes > self.capacity:
+            self.settle()
+        if self._pages.bytes > self.capacity:
+            self.was_full, self.reserved = True, before
+            raise NoRoomError(self._pages.bytes - before)
+
     def _join(self, block: Block) -> None:
         free = block.pool
         block.used = False
+        if self._pages is not None:
+            self._pages.free(block)
         before, after = block.before, block.after
         if before is not None and not before.used:
             del free[bisect_left(free, (before.size, before.number))]
@@ -197,13 +250,16 @@ class CachingAllocator:
             block = self._block(more, free)
             block.before = end
             if end is not None:
-                end.after = block
+                end.after, block.start = block, end.start + end.size
             self._ends[id(free)] = block
         self._reserve(more)
         return block
 
     def _reserve(self, size: int) -> None:
-        if self.capacity is not None and self.reserved + size > self.capacity:
+        if self._pages is not None and self.capacity is not None:  # pages that are free can be given back
+            self.was_full = self.was_full or self.reserved + size > self.capacity
+            size = min(size, self.capacity - self.reserved)
+        elif self.capacity is not None and self.reserved + size > self.capacity:
             self.was_full = True
             self.empty_cache()
             if self.reserved + size > self.capacity:

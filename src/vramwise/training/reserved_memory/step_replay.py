@@ -108,10 +108,7 @@ class StepReplay:
         self._of_length(sequence)
         self.workspace = workspace_bytes // 2
         self.shape: StepShape = step_shape(model, train, batch, sequence, accumulating=accumulating)
-        growing = (
-            train.expandable_segments
-        )  # give back what is free page by page, so that a card is full only by tensors
-        self.memory = memory = memory or Memory(None if growing else capacity_bytes, expandable=growing)
+        self.memory = memory = memory or Memory(capacity_bytes, expandable=train.expandable_segments)
         self.lengths = lengths or (sequence,) * (STEPS if capacity_bytes is None else STEPS + 1)
         self.around = _around(memory, model, train, placement, lag)
         self.named: list[Held] = []  # by the loop's variable: the outputs of the pass before
