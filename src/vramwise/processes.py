@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
+
+
+MOST_BESIDE = 8
+"""Processes for one search: more gain little, and each holds what it has worked out."""
+_stated: int | None = None
+
+
+def state_processes(many: int) -> None:
+    """How many processes may work on one question of this process from now on: a server says so before each."""
+    global _stated
+    _stated = many if sys.platform == "linux" else 1  # elsewhere they begin anew, without what a server forbade
+
+
+def processes_beside() -> int:
+    """How many processes may work on one question: what was stated, else the cores that this process may use."""
+    if sys.platform == "emscripten":
+        return 1  # a browser's worker
+    if _stated is not None:
+        return min(MOST_BESIDE, _stated)
+    affinity = getattr(os, "sched_getaffinity", None)
+    return min(MOST_BESIDE, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 def begin_process() -> None:
@@ -19,6 +40,8 @@ def begin_process() -> None:
 
 
 def _end_with_parent() -> None:
+    import multiprocessing
+
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

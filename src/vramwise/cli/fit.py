@@ -7,7 +7,6 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from vramwise.cli.parsing import CommandParser
@@ -111,17 +110,15 @@ def _everything(args: argparse.Namespace, asked: Candidates, sort: str, top: int
 
 
 def _rows(asked: Candidates, *, replays: bool) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """The rows of each model, in order; by two processes where there are many."""
-    from vramwise.planner.ahead import collect_garbage_seldom, processes_for
-    from vramwise.planner.catalog_fit import batches, rows_by_model, rows_of_batch
+    """The rows of each model, in order; by several processes where there are many."""
+    from vramwise.planner.ahead import collect_garbage_seldom
+    from vramwise.planner.beside import WORTH_BESIDE, Beside
+    from vramwise.planner.catalog_fit import rows_by_model
+    from vramwise.processes import processes_beside
 
     collect_garbage_seldom()
-    with processes_for(len(asked.ids)) as pool:
-        if pool is None:
-            yield from rows_by_model(asked, replays=replays, cached=True)
-            return
-        for rows in pool.map(partial(rows_of_batch, asked, replays=replays), batches(asked)):
-            yield from rows
+    with Beside(processes_beside() if len(asked.ids) >= WORTH_BESIDE else 1) as beside:
+        yield from rows_by_model(asked, replays=replays, cached=True, beside=beside)
 
 
 def _sort(given: str | None) -> str:

@@ -25,6 +25,7 @@ from vramwise.planner.inventory import read_inventory
 from vramwise.planner.option import GOALS, RANKS, RECOMPUTE, Option, Wishes
 from vramwise.planner.plan import Plan, plan
 from vramwise.planner.recorded_shapes import recalled
+from vramwise.processes import processes_beside
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES
 
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress("plan", 0, "scenarios")
     try:
         with recalled(scenario.model):
-            found = plan(scenario, wishes, pools, progress.at, args.save)
+            found = plan(scenario, wishes, pools, progress.at, args.save, processes_beside())
     finally:
         progress.end()
     if args.option is not None:

@@ -82,9 +82,7 @@ def processes_for(num_models: int) -> Iterator[ProcessPoolExecutor | None]:
     if processes < 2 or num_models < WORTH_PROCESSES:
         yield None
         return
-    forks = sys.platform == "linux"  # what is imported and read is there at once; no thread holds a lock yet
-    context = multiprocessing.get_context("fork" if forks else "spawn")
-    pool = ProcessPoolExecutor(processes, context, _begin)
+    pool = pool_of(processes)
     try:
         yield pool
         pool.shutdown(cancel_futures=True)
@@ -93,6 +91,12 @@ def processes_for(num_models: int) -> Iterator[ProcessPoolExecutor | None]:
     except BaseException:
         end_processes(pool)
         raise
+
+
+def pool_of(processes: int) -> ProcessPoolExecutor:
+    """Processes that know what this one knows, where that is possible; they start with the first question."""
+    forks = sys.platform == "linux"  # what is imported and read is there at once; no thread holds a lock yet
+    return ProcessPoolExecutor(processes, multiprocessing.get_context("fork" if forks else "spawn"), _begin)
 
 
 def collect_garbage_seldom() -> None:

@@ -6,10 +6,11 @@ What cannot fit by its weights alone costs nothing; what is left is searched by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import described_model, estimate
+from vramwise.planner.beside import Beside
 from vramwise.planner.families import members
 from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.recorded_shapes import keep, recall
@@ -109,28 +110,23 @@ def first_rows(model_id: str, machine: Machine, task: str, wanted: Wanted, *, re
 
 
 def rows_by_model(
-    asked: Candidates, *, replays: bool = True, cached: bool = False
+    asked: Candidates, *, replays: bool = True, cached: bool = False, beside: Beside | None = None
 ) -> Iterator[tuple[str, tuple[Row, ...]]]:
-    """The rows of each model, in order; models of one description share the work."""
+    """The rows of each model, in order; models of one description share the work, which processes do `beside`."""
+    work = partial(_rows_of_one, asked, replays=replays, cached=cached)
+    first: dict[str, str] = {}
+    for one in asked.ids:
+        first.setdefault(description_of(one), one)
+    answers = map(work, first.values()) if beside is None else beside.in_order(work, first.values())
     known: dict[str, tuple[Row, ...]] = {}
     for one in asked.ids:
-        described = description_of(one)
-        if described not in known:
-            known[described] = rows_of(one, asked.machine, asked.tasks, replays=replays, cached=cached)
-        yield one, tuple(row.of(one) for row in known[described])
+        if description_of(one) not in known:
+            known[description_of(one)] = next(answers)
+        yield one, tuple(row.of(one) for row in known[description_of(one)])
 
 
-def batches(asked: Candidates) -> list[tuple[str, ...]]:
-    """The models in pieces for several processes, those of one description together, the largest first."""
-    together: dict[str, list[str]] = {}
-    for one in asked.ids:
-        together.setdefault(description_of(one), []).append(one)
-    return [tuple(ids) for ids in together.values()]
-
-
-def rows_of_batch(asked: Candidates, ids: tuple[str, ...], *, replays: bool) -> list[tuple[str, tuple[Row, ...]]]:
-    """The rows of some of the models: what a process of a pool does."""
-    return list(rows_by_model(replace(asked, ids=ids), replays=replays, cached=True))
+def _rows_of_one(asked: Candidates, model_id: str, *, replays: bool, cached: bool) -> tuple[Row, ...]:
+    return rows_of(model_id, asked.machine, asked.tasks, replays=replays, cached=cached)
 
 
 @cache

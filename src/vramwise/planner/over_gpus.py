@@ -10,6 +10,7 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate
 from vramwise.hardware import find_gpu
 from vramwise.models.model import Model
+from vramwise.planner.beside import Beside
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Reached, Seen
 from vramwise.planner.inventory import Pool
@@ -81,7 +82,8 @@ def _counts(scenario: Scenario, pool: Pool, wishes: Wishes) -> Iterator[int]:
 
 
 def laid_out(
-    scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None
+    scenario: Scenario, model: Model, pool: Pool, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None,
+    beside: Beside | None = None,
 ) -> Iterator[Option]:  # fmt: skip
     """The fastest layouts on the fewest cards of a pool that are enough, and on the next number of them.
 
@@ -95,7 +97,7 @@ def laid_out(
         if number < least or with_a_fit >= most:
             continue
         on_these = on_pool(scenario, pool, number)
-        search = searched(on_these, model, wishes, seen, saved)
+        search = searched(on_these, model, wishes, seen, saved, beside)
         candidates = search.candidates
         chosen = _unbeaten(candidates) if whole else candidates
         options = islice(

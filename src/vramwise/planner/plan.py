@@ -12,6 +12,7 @@ from functools import partial
 
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import described_model, steps_over_links
+from vramwise.planner.beside import Beside
 from vramwise.planner.changes import LENGTHS, Asked, Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, WEIGHTS, Reached, Seen, combinations
 from vramwise.planner.door import of_its_family
@@ -75,14 +76,15 @@ class Plan:
 
 def plan(
     scenario: Scenario | Mapping[str, object], wishes: Wishes, pools: Sequence[Pool] = (),
-    seen: Seen = lambda number: None, save: str | None = None,
+    seen: Seen = lambda number: None, save: str | None = None, processes: int = 1,
 ) -> Plan:  # fmt: skip
     """What to change, and how many of which GPUs in which layout, so that `scenario` fits.
 
     `scenario` is a `Scenario` or the same as a table; its task is that of `wishes.goal` (GOALS). `pools`: the GPUs that
     there are; without, the scenario's own cards, and more of them where their number is not stated. `seen` is called
     with the number of estimates so far. `save`: a file that keeps the search for layouts, and from which the same
-    question goes on. Raises what the estimate of the scenario raises; UsageError where there is no
+    question goes on. `processes`: how many search layouts beside one another, where there are many. Raises what the
+    estimate of the scenario raises; UsageError where there is no
     card to plan for. A KeyboardInterrupt ends the search with what was found.
     """
     if not isinstance(scenario, Scenario):
@@ -136,9 +138,10 @@ def plan(
                 adapted = with_adapters(first, asked, answer, partial(_is_allowed, wishes))
                 found += [_option_of(one, wishes, pools) for one in adapted]
             model = described_model(first.model)[1]
-            for pool in pools or own_pool(first):
-                for laid in laid_out(first, model, pool, wishes, count, saved):
-                    found.append(laid)
+            with Beside(processes) as beside:
+                for pool in pools or own_pool(first):
+                    for laid in laid_out(first, model, pool, wishes, count, saved, beside):
+                        found.append(laid)
     except KeyboardInterrupt:
         interrupted = True
     finally:

@@ -49,6 +49,10 @@ class SavedSearch:
         else:
             self.write()  # who cannot write there knows before the search
 
+    def has(self, key: str) -> bool:
+        """Whether a layout was searched before."""
+        return key in self._layouts
+
     def of(self, key: str, search: Callable[[], Iterable[Candidate]]) -> list[Candidate]:
         """What fits of a layout: as it was found before, else searched for now."""
         if key not in self._layouts:

@@ -7,13 +7,14 @@ byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import estimate, fits_at_no_size, needs_together, tokens_per_second
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
+from vramwise.planner.beside import WORTH_BESIDE, Beside
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Seen
 from vramwise.planner.layouts import layouts
@@ -50,16 +51,41 @@ class Found:
     is_whole: bool
 
 
-def searched(scenario: Scenario, model: Model, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None) -> Found:
-    """What fits the scenario's cards; a KeyboardInterrupt ends the search with what was found."""
+def searched(
+    scenario: Scenario, model: Model, wishes: Wishes, seen: Seen, saved: SavedSearch | None = None,
+    beside: Beside | None = None,
+) -> Found:  # fmt: skip
+    """What fits the scenario's cards; a KeyboardInterrupt ends the search with what was found.
+
+    `beside`: processes that search layouts beside one another, where there are many.
+    """
     saved, found, is_whole = saved or SavedSearch(), list[Candidate](), True
+    every = {key_of(scenario, layout): layout for layout in layouts(scenario, model, scenario.num_gpus)}
+    new = [layout for key, layout in every.items() if not saved.has(key)]
+    several = beside is not None and beside.are_several and len(new) >= WORTH_BESIDE
+    answers = beside.in_order(partial(_counted, scenario, wishes), new) if beside is not None and several else None
+
+    def search(layout: Mapping[str, object]) -> Iterable[Candidate]:
+        if answers is None:
+            return _of_layout(scenario, layout, wishes, seen)
+        candidates, many = next(answers)
+        for _ in range(many):
+            seen(0)
+        return candidates
+
     try:
-        for layout in layouts(scenario, model, scenario.num_gpus):
-            found += saved.of(key_of(scenario, layout), partial(_of_layout, scenario, layout, wishes, seen))
+        for key, layout in every.items():
+            found += saved.of(key, partial(search, layout))
     except KeyboardInterrupt:
         is_whole = False
     found.sort(key=lambda one: (VERDICT_WORDS.index(one.word), -one.tokens_per_second))
     return Found(found, is_whole)
+
+
+def _counted(scenario: Scenario, wishes: Wishes, layout: Mapping[str, object]) -> tuple[list[Candidate], int]:
+    """What fits of a layout, and how many scenarios that took."""
+    numbers: list[int] = []
+    return list(_of_layout(scenario, layout, wishes, numbers.append)), len(numbers)
 
 
 def _of_layout(

@@ -36,6 +36,7 @@ def plan(body: Body) -> dict[str, Any]:
     """
     from vramwise.planner.option import GOALS
     from vramwise.planner.plan import plan as planned
+    from vramwise.processes import processes_beside
 
     only(body, "scenario", "goal", "rank", "risk", "keep", "offloads", "max_recompute", "price", "tokens")
     scenario = scenario_in(body)
@@ -43,7 +44,7 @@ def plan(body: Body) -> dict[str, Any]:
     goal = choice_in(body, "goal", list(GOALS), usual)
     if GOALS[goal] != scenario.task:
         raise UsageError(f"a plan to {goal} needs the task {GOALS[goal]}, the scenario's is {scenario.task}")
-    return planned(scenario, _wishes(body, goal)).to_dict()
+    return planned(scenario, _wishes(body, goal), processes=processes_beside()).to_dict()
 
 
 def _wishes(body: Body, goal: str) -> Wishes:
@@ -87,8 +88,10 @@ def fit(body: Body) -> dict[str, Any]:
     With `limit` the search ends when so many rows run well, the largest models first.
     """
     from vramwise.cli.screens.fit import runs_well, sorted_rows
+    from vramwise.planner.beside import WORTH_BESIDE, Beside
     from vramwise.planner.catalog_fit import TASKS, candidates, rows_by_model
     from vramwise.planner.machine import machine_keys, machine_of
+    from vramwise.processes import processes_beside
     from vramwise.records import replace
 
     own = ("task", "family", "params", "models", "limit")
@@ -103,11 +106,12 @@ def fit(body: Body) -> dict[str, Any]:
         asked = replace(asked, ids=tuple(one for one in asked.ids if one in chosen))
     limit = whole_in(body, "limit", MOST_ROWS, most=MOST_ROWS)
     found, good = {}, 0
-    for model, rows in rows_by_model(asked, replays=False, cached=True):
-        found[model] = rows
-        good += len(rows) if rows and runs_well(rows) else 0
-        if good >= limit:
-            break
+    with Beside(processes_beside() if len(asked.ids) >= WORTH_BESIDE else 1) as beside:
+        for model, rows in rows_by_model(asked, replays=False, cached=True, beside=beside):
+            found[model] = rows
+            good += len(rows) if rows and runs_well(rows) else 0
+            if good >= limit:
+                break
     ordered = [row.to_dict() for rows in sorted_rows(asked, found, "size") for row in rows]
     return {
         "gpu": machine.gpu_id, "num_gpus": machine.num_gpus, "usable_bytes": machine.usable_bytes,

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from vramwise import __version__
 from vramwise.web.api import ANSWERS, answer_text
 from vramwise.web.server.guards import Refusal, said
-from vramwise.web.server.workers import Answering, Busy, TooSlow
+from vramwise.web.server.workers import Answered, Answering, Busy, TooSlow
 
 PAGE = Path(__file__).parent.parent / "page"
 STATUS = {0: 200, 1: 422, 2: 400, 3: 200, 4: 404}
@@ -124,6 +124,24 @@ async def _uploaded(request: Any) -> AsyncIterator[bytes]:
         yield json.dumps({**given, "name": name or "file", "path": path}).encode()
 
 
+async def _while_waited_for(request: Any, asked: Coroutine[Any, Any, Answered]) -> Answered:
+    """The answer, unless who asked leaves: then it is given up, and the processes that work on it end."""
+    answer, leaving = asyncio.ensure_future(asked), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            answer.cancel()
+        return await answer
+    finally:
+        answer.cancel()
+        leaving.cancel()
+
+
+async def _left(request: Any) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
 def _handler(name: str, answering: Answering, response: Any) -> Callable[[Any], Awaitable[Any]]:
     async def handle(request: Any) -> Any:
         async with contextlib.AsyncExitStack() as stack:
@@ -131,14 +149,15 @@ def _handler(name: str, answering: Answering, response: Any) -> Callable[[Any], 
                 body = await stack.enter_async_context(_uploaded(request))
             else:
                 body = await _received(request, name)
-            return await answered(body)
+            return await answered(request, body)
 
-    async def answered(body: bytes) -> Any:
+    async def answered(request: Any, body: bytes) -> Any:
         try:
-            exit_code, text = await answering.ask(name, body)
+            asked = answering.ask(name, body)
+            exit_code, text = await (_while_waited_for(request, asked) if name in answering.LONG else asked)
         except Busy:
             raise Refusal(503, "too many questions at once: ask again in a moment") from None
-        except asyncio.CancelledError:  # the server ends
+        except asyncio.CancelledError:  # the server ends, or who asked is gone
             raise Refusal(503, "the server ends") from None
         except TooSlow:
             raise Refusal(504, f"{name} took too long and was ended") from None

@@ -1,8 +1,9 @@
 """One answering process: `python -m vramwise.web.server.worker KIND FOLDER…`.
 
-A question comes on standard input as `NAME LENGTH` and a line break, then the body; the answer goes to standard output
-as `EXIT LENGTH` and a line break, then the text. EXIT is the exit code of an error, else 0; 75 (EX_TEMPFAIL) where a
-hub would have to be asked, which a worker of the kind `quick` leaves to others.
+A question comes on standard input as `NAME LENGTH PROCESSES` and a line break, then the body; so many processes may
+work on it. The answer goes to standard output as `EXIT LENGTH` and a line break, then the text. EXIT is the exit code
+of an error, else 0; 75 (EX_TEMPFAIL) where a hub would have to be asked, which a worker of the kind `quick` leaves to
+others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent ends its workers
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not stand among the answers
+    from vramwise.processes import state_processes
     from vramwise.web.api import answer_text
     from vramwise.web.server.confined import confine
 
@@ -39,7 +41,8 @@ def main(arguments: Sequence[str]) -> int:
             answer_text("estimate", json.dumps(scenario))
     confine(folders)
     while line := questions.readline():
-        name, length = line.split()
+        name, length, processes = line.split()
+        state_processes(int(processes))
         body = questions.read(int(length))
         text = answer_text(name.decode(), body.decode("utf-8", "replace"))
         content = text.encode()

@@ -31,12 +31,12 @@ class Answered(NamedTuple):
 class _Worker:
     process: asyncio.subprocess.Process
 
-    async def ask(self, name: str, body: bytes) -> Answered:
+    async def ask(self, name: str, body: bytes, processes: int) -> Answered:
         """Raises IncompleteReadError, ConnectionError or ValueError where the process is gone."""
         questions, answers = self.process.stdin, self.process.stdout
         assert questions is not None
         assert answers is not None
-        questions.write(b"%s %d\n" % (name.encode(), len(body)))
+        questions.write(b"%s %d %d\n" % (name.encode(), len(body), processes))
         questions.write(body)
         await questions.drain()
         code, length = (await answers.readuntil(b"\n")).split()
@@ -56,18 +56,23 @@ class Workers:
         self._free: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._places = most
+        self._at_work = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._ending: set[asyncio.subprocess.Process] = set()
         self._ended = False
 
-    async def ask(self, name: str, body: bytes) -> Answered:
-        """Raises Busy, TooSlow; an answer of exit code 1 where a process died of the question."""
+    async def ask(self, name: str, body: bytes, *, shared: bool = False) -> Answered:
+        """Raises Busy, TooSlow; an answer of exit code 1 where a process died of the question.
+
+        `shared`: the process may let others work beside it, as many as `most` leaves; there is one for each question.
+        """
         await self._enter()
-        worker = None
+        worker, processes = None, max(1, self.most - self._at_work) if shared else 1
+        self._at_work += processes
         try:
             worker = self._free.pop() if self._free else await self._start()
             async with asyncio.timeout(self.limit_s):
-                answered = await worker.ask(name, body)
+                answered = await worker.ask(name, body, processes)
             self._free.append(worker)
             worker = None
             return answered
@@ -78,6 +83,7 @@ class Workers:
         finally:
             if worker is not None:  # too slow, gone, or nobody waits any longer
                 self._end(worker)
+            self._at_work -= processes
             self._leave()
 
     async def warm(self, count: int) -> None:
@@ -149,6 +155,8 @@ class Answering:
     """Which kind of process answers which name: quick questions never wait for long ones, nor for a hub."""
 
     LONG = frozenset({"plan", "dry-run", "fit", "batch", "profile", "read", "compare", "oom", "accuracy", "nearest"})
+    SEARCHES = frozenset({"plan", "fit"})
+    """Of these, those that take all cores that no other long question has."""
     MANY = frozenset({"door", "cards", "grid", "suggestions"})
     """Names whose answer is dozens of estimates: they wait for one another, and nobody for them."""
 
@@ -162,7 +170,7 @@ class Answering:
     async def ask(self, name: str, body: bytes) -> Answered:
         """Raises Busy or TooSlow."""
         if name in self.LONG:
-            return await self.long.ask(name, body)
+            return await self.long.ask(name, body, shared=name in self.SEARCHES)
         answered = await (self.many if name in self.MANY else self.quick).ask(name, body)
         return await self.asking.ask(name, body) if answered.exit_code == ASKS_A_HUB else answered
 
