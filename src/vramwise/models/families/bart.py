@@ -25,21 +25,24 @@ _DESIGNS: dict[str, Design] = {
     "bart": BART,
     "bigbird_pegasus": Design(
         "learned", pre_norm=True, embedding_norm="none", final_norm="layernorm_embedding",
-        encoder_attention=("self_attn.self.{}", "self_attn.output"),
+        encoder_attention=("self_attn.self.{}", "self_attn.output"), tied_alone=False, encoder_clamps=False,
+        encoder_drops_inside=False,
     ),
     "blenderbot": replace(_PRE_NORM, positions="learned", embedding_norm="none"),
     "blenderbot-small": Design("learned", embedding_norm="tokens"),
     "led": Design("learned", attention="folded", masks_one_token=False),
-    "m2m_100": replace(_PRE_NORM, positions="fixed", embedding_norm="none", logits_bias=False),
+    "m2m_100": replace(
+        _PRE_NORM, positions="fixed", fixed_table="buffer", embedding_norm="none", logits_bias=False
+    ),
     "marian": Design("fixed", embedding_norm="none"),
     "mbart": _PRE_NORM,
-    "mvp": Design(attention="folded"),
+    "mvp": Design(attention="folded", decoder_rows=True),
     "pegasus": replace(_PRE_NORM, positions="fixed", embedding_norm="none"),
     "plbart": BART,
-    "trocr": Design(attention="folded", head="output_projection"),
+    "trocr": Design(attention="folded", head="output_projection", fixed_table="neither", decoder_rows=True),
     "whisper": Design(
         "learned", pre_norm=True, embedding_norm="none", final_norm="layer_norm", attention="copied",
-        head="proj_out", logits_bias=False, hears=True,
+        head="proj_out", logits_bias=False, hears=True, decoder_rows=True,
     ),
 }  # fmt: skip
 

@@ -49,7 +49,7 @@ _DESIGNS: dict[str, Design] = {
         ROBERTA, root="roberta_prelayernorm", pre_norms=("attention.LayerNorm", "intermediate.LayerNorm"),
         final_norm="LayerNorm",
     ),
-    "roc_bert": Design("roc_bert"),
+    "roc_bert": Design("roc_bert", glyphs_and_sounds=True),
     "roformer": Design(
         "roformer", "made", "rotary", embedding_width="embedding_size", projection="embeddings_project",
         written_out=True, pooler=None, head=Head(width="embedding_size"),
@@ -59,7 +59,7 @@ _DESIGNS: dict[str, Design] = {
         ROBERTA, embedding_norm="none", pre_norms=("attention.self_attn_layer_norm", "LayerNorm"),
         final_norm="encoder.LayerNorm", dropout_after_mlp=False,
     ),
-    "xmod": ROBERTA,
+    "xmod": replace(ROBERTA, language_adapters=True),
 }  # fmt: skip
 
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",

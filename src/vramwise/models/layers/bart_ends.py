@@ -6,20 +6,19 @@ from vramwise.models.blocks import Block, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.bart_layers import Stack
+from vramwise.models.layers.seq2seq_design import Design
 from vramwise.models.operations.encoders import AddBuffer
 from vramwise.models.operations.simple import Embedding, Hold
 
-_ROWS_IN_DECODER = frozenset({"trocr", "mvp", "whisper"})
-"""Classes that make one row of position ids for each sequence in the decoder too."""
 _M2M_OFFSET = 2
 """Rows of sinusoidal positions more than there are positions, as fairseq has them."""
 
 
-def _fixed_table(b: BlockBuilder, x: Value, c: Config) -> Value:
-    """Positions computed once and kept as a parameter that is never trained; backward needs nothing of them."""
-    if c.model_type in ("m2m_100", "trocr"):  # their tables are no parameters
-        if c.model_type == "m2m_100":
-            b.buffer("embed_positions", "weights", (c.size("max_position_embeddings") + _M2M_OFFSET, c.hidden_size))
+def _fixed_table(b: BlockBuilder, x: Value, c: Config, d: Design) -> Value:
+    """Positions computed once, mostly kept as a parameter that is never trained; backward needs nothing of them."""
+    if d.fixed_table == "buffer":
+        b.buffer("embed_positions", "weights", (c.size("max_position_embeddings") + _M2M_OFFSET, c.hidden_size))
+    if d.fixed_table != "parameter":
         return x
     shape = (c.size("max_position_embeddings"), c.hidden_size)
     return b.unary(Hold(), x, "embed_positions", [b.parameter("embed_positions", "weight", shape, frozen=True)])
@@ -36,11 +35,11 @@ def embedding(s: Stack) -> Block:
     if d.embedding_norm == "tokens" and s.is_decoder:
         x = b.layer_norm(x, "layernorm_embedding")
     if d.positions == "fixed":
-        x = _fixed_table(b, x, c)
+        x = _fixed_table(b, x, c, d)
     else:
         limit = "max_target_positions" if d.hears else "max_position_embeddings"
         shape = (c.size(limit) + (2 if d.positions == "offset" else 0), width)
-        rows = c.model_type in _ROWS_IN_DECODER if s.is_decoder else d.positions == "offset"
+        rows = d.decoder_rows if s.is_decoder else d.positions == "offset"
         kind = ("" if s.is_decoder else "encoder_") + ("position_rows" if rows else "position_ids")
         weight = b.parameter("embed_positions", "weight", shape)
         x = b.add(x, b.op(Embedding(ids=kind), "embed_positions", [], [width], [weight])[0])
@@ -66,7 +65,7 @@ def closing(s: Stack) -> Block:
     if not s.is_decoder:
         return b.build(encoder=x)
     owner = s.tied("model.shared.weight" if s.shares else "model.decoder.embed_tokens.weight")
-    if s.alone and s.c.model_type == "bigbird_pegasus":
+    if s.alone and not s.d.tied_alone:
         owner = None  # the class names no tied weights
     rows = s.c.vocab_size if s.alone or s.shares else s.vocabulary
     logits = b.linear(x, s.d.head, rows, shard="vocab", part="head", tied_to=owner)

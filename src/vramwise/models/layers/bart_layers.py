@@ -85,7 +85,7 @@ def half(b: BlockBuilder, s: Stack, x: Value, module: str, source: Value | None 
     h = b.layer_norm(x, norm) if d.pre_norm else x
     if module == "final":
         h = b.activation(b.linear(h, "fc1", c.size(f"{s.name}_ffn_dim"), bias=True), c.text("activation_function"))
-        drops = s.is_decoder or c.model_type != "bigbird_pegasus"
+        drops = s.is_decoder or d.encoder_drops_inside
         h = b.linear(
             b.dropout(h, c.number("activation_dropout") if drops else 0.0), "fc2", x.width, bias=True, shard="row"
         )
@@ -108,5 +108,5 @@ def layer(s: Stack, index: int) -> Block:
         x = b.unary(Hold(), x, "encoder_attn", [p for op in aside.ops for p in op.parameters])
     b.part = "mlp"
     x = half(b, s, x, "final")
-    clamped = s.d.pre_norm and not s.is_decoder and s.c.model_type != "bigbird_pegasus"
+    clamped = s.d.pre_norm and not s.is_decoder and s.d.encoder_clamps
     return b.build(hidden=b.unary(BoundFp16(), x) if clamped else x)

@@ -70,6 +70,6 @@ def layer(c: Config, d: Design, index: int, root: str) -> Block:
     h = b.activation(h, c.text("hidden_act", "gelu"), "intermediate.intermediate_act_fn")
     h = b.linear(h, "output.dense", x.width, bias=True, shard="row")
     x = b.add(b.dropout(h, c.number("hidden_dropout_prob", 0.1)) if d.dropout_after_mlp else h, x)
-    if c.model_type == "xmod":
+    if d.language_adapters:
         x = language_adapters(b, x, c)
     return b.build(hidden=x if d.pre_norms else b.layer_norm(x, "output.LayerNorm"))

@@ -50,6 +50,10 @@ class Design:
     head: Head = BERT_HEAD
     pooler: str | None = "pooler.dense"
     keeps_pooler: bool = False
+    glyphs_and_sounds: bool = False
+    """A token's shape and its pronunciation are embedded beside it."""
+    language_adapters: bool = False
+    """Each layer ends in an adapter of the batch's language."""
 
 
 ROBERTA = Design("roberta", "counted", "counted", head=ROBERTA_HEAD)

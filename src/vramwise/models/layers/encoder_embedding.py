@@ -38,8 +38,8 @@ def embedding(c: Config, d: Design, root: str) -> Block:
     b = BlockBuilder(f"{root}embeddings", part="embedding")
     width, positions = c.size(d.embedding_width, default=c.hidden_size), c.size("max_position_embeddings")
     x = b.embedding("word_embeddings", c.vocab_size, width)
-    joined = c.model_type == "roc_bert" and c.flag("concat_input", True)
-    x = _glyphs_and_sounds(b, x, c) if c.model_type == "roc_bert" else x
+    joined = d.glyphs_and_sounds and c.flag("concat_input", True)
+    x = _glyphs_and_sounds(b, x, c) if d.glyphs_and_sounds else x
     if c.flag("rescale_embeddings"):
         x = b.scale(x)
 

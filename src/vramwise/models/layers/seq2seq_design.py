@@ -29,3 +29,13 @@ class Design:
     logits_bias: bool = True
     hears: bool = False
     """The encoder reads sound."""
+    fixed_table: Literal["parameter", "buffer", "neither"] = "parameter"
+    """What a table of fixed positions is to its module."""
+    decoder_rows: bool = False
+    """A row of position ids is made for each sequence in the decoder too."""
+    tied_alone: bool = True
+    """The decoder alone ties its head to its embedding where the config ties any."""
+    encoder_clamps: bool = True
+    """The encoder's layers, where norms come before, keep what they hand on within fp16."""
+    encoder_drops_inside: bool = True
+    """The encoder's feed-forward has dropout between its products."""
