@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vramwise.points.needs import ManyNeeds
     from vramwise.serving.tensors import KnownTensors
     from vramwise.site.run import Site
+    from vramwise.training.resolved import ResolvedTrain
     from vramwise.training.speed.over_links import OverLink
 
 AUTO = LIBRARIES[0]
@@ -156,6 +157,14 @@ def weights_held(scenario: Mapping[str, object]) -> int:
     job = job_of(asked, model, card_of(asked)[0])
     held = map(job.states, job.ranks)
     return min(one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in held)
+
+
+def as_resolved(scenario: Scenario) -> ResolvedTrain:
+    """A training's settings with every open one decided. Raises what `estimate` raises of them."""
+    from vramwise.training.recipe.settings import resolved
+
+    found, model = model_of(scenario)
+    return resolved(_as_found(scenario, found)[0], model, card_of(scenario)[0])
 
 
 def tokens_per_second(scenario: Scenario) -> float | None:

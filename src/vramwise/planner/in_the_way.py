@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
+from vramwise.planner.card_precision import precision_of_the_card, without_bf16
 from vramwise.planner.changes import Asked, Change, Cost
 from vramwise.planner.combinations import WEIGHTS, Reached
 from vramwise.planner.option import RECOMPUTE, Option, Wishes
@@ -25,6 +26,14 @@ def reasons_of(asked: Result) -> tuple[str, ...]:
     if isinstance(verdict.reasons, LateReasons):
         return verdict.reasons.without_changes()
     return tuple(reason for reason in verdict.reasons if not reason.startswith(CHANGE))
+
+
+def precision_taken(scenario: Scenario) -> tuple[str, ...]:
+    """In which precision the cards train, where they have no bf16 and nobody stated one."""
+    precision = precision_of_the_card(scenario).get("precision")
+    if precision is None:
+        return ()
+    return (f"{without_bf16(scenario)} does not compute in bf16: what is asked and every option is in {precision}",)
 
 
 def verdict_on_these(asked: Result, wishes: Wishes, options: Sequence[Option]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from vramwise.errors import VramwiseError
@@ -11,6 +10,7 @@ from vramwise.estimation import estimate
 from vramwise.hardware import find_gpu
 from vramwise.models.model import Model
 from vramwise.planner.beside import Beside
+from vramwise.planner.card_precision import for_the_card
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Reached, Seen
 from vramwise.planner.inventory import Pool
@@ -32,7 +32,10 @@ _LAYOUT = (
 
 _ON_THE_HOST = ("host_memory", "weights_host", "host_buffer")
 
-answer: Callable[[Scenario], Result] = partial(estimate, replays=False)
+
+def answer(scenario: Scenario) -> Result:
+    """The estimate that a search goes by: without a replay, in a precision of the cards where none is stated."""
+    return estimate(for_the_card(scenario), replays=False)
 
 
 def cards_of(scenario: Scenario) -> str:
@@ -165,4 +168,6 @@ def _tried(scenario: Scenario, values: Mapping[str, object], pool: Pool, wishes:
     cards = cards_of(made)
     words = f"{cards} · {words_of(named)}" if named else cards
     weight = len(named)
-    return Option(made, result, dict(values), words, "none" if not named else "another layout", weight, price)
+    return Option(
+        for_the_card(made), result, dict(values), words, "none" if not named else "another layout", weight, price
+    )

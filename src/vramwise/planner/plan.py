@@ -13,10 +13,18 @@ from functools import partial
 from vramwise.errors import UsageError, VramwiseError
 from vramwise.estimation import described_model, steps_over_links
 from vramwise.planner.beside import Beside
+from vramwise.planner.card_precision import for_the_card
 from vramwise.planner.changes import LENGTHS, Asked, Change, Cost
 from vramwise.planner.combinations import MOST_ESTIMATES, WEIGHTS, Reached, Seen, combinations
 from vramwise.planner.door import of_its_family
-from vramwise.planner.in_the_way import instead_of, reasons_of, relaxed, verdict_on_these, with_adapters
+from vramwise.planner.in_the_way import (
+    instead_of,
+    precision_taken,
+    reasons_of,
+    relaxed,
+    verdict_on_these,
+    with_adapters,
+)
 from vramwise.planner.inventory import MOST_CARDS, Pool
 from vramwise.planner.option import RECOMPUTE, Option, Wishes, words_of
 from vramwise.planner.over_gpus import answer, cards_of, is_there, laid_out, on_pool, own_pool
@@ -157,8 +165,9 @@ def plan(
     instead = _instead(first, asked, wishes) if refusal and "method" not in wishes.keep and not interrupted else None
     ends_here = not options and instead is None and not interrupted and wishes.goal != "train"
     ends_here = ends_here and "method" not in wishes.keep  # with the method that fits
+    reasons = (*reasons_of(asked), *precision_taken(first))
     return Plan(
-        wishes.goal, asked, searched + 1, tuple(options), binding, reasons_of(asked), refusal, instead, wishes.tokens,
+        wishes.goal, asked, searched + 1, tuple(options), binding, reasons, refusal, instead, wishes.tokens,
         _links(options), interrupted, of_its_family(first, first.task) if ends_here else None,
     )  # fmt: skip
 
@@ -191,8 +200,10 @@ def _instead(scenario: Scenario, asked: Result, wishes: Wishes) -> Option | None
     found = instead_of(scenario, asked, answer)
     if found is None:
         return None
-    return Option(found.scenario, found.result, {"method": found.scenario.train.method}, words_of(found.values),
-                  "adapters train, the model does not", 0, wishes.price_per_hour)  # fmt: skip
+    return Option(
+        for_the_card(found.scenario), found.result, {"method": found.scenario.train.method}, words_of(found.values),
+        "adapters train, the model does not", 0, wishes.price_per_hour,
+    )  # fmt: skip
 
 
 def _links(options: Sequence[Option]) -> tuple[OverLink, ...]:
@@ -252,8 +263,8 @@ def _option_of(reached: Reached, wishes: Wishes, pools: Sequence[Pool]) -> Optio
     if len(pools) > 1 and reached.scenario.gpu is not None:
         words = f"{cards_of(reached.scenario)} · {words}"
     return Option(
-        reached.scenario, reached.result, reached.values, words, "; ".join(costs) or "none", reached.weight, price,
-        wishes.requests,
+        for_the_card(reached.scenario), reached.result, reached.values, words, "; ".join(costs) or "none",
+        reached.weight, price, wishes.requests,
     )  # fmt: skip
 
 

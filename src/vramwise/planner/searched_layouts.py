@@ -15,6 +15,7 @@ from vramwise.estimation import estimate, fits_at_no_size, needs_together, token
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.planner.beside import WORTH_BESIDE, Beside
+from vramwise.planner.card_precision import for_the_card
 from vramwise.planner.changes import changed
 from vramwise.planner.combinations import Seen
 from vramwise.planner.layouts import layouts
@@ -111,7 +112,7 @@ def _faster_and_faster(
             continue
         values = _with_batch(scenario, structure, batch)
         try:
-            rate = tokens_per_second(changed(scenario, values))
+            rate = tokens_per_second(for_the_card(changed(scenario, values)))
         except VramwiseError:
             continue
         if (rate or 0.0) <= fastest and fastest:
@@ -142,7 +143,7 @@ def _needs(
 
 def _needs_of(scenario: Scenario, structure: Mapping[str, object], batches: Sequence[int]) -> dict[int, _Need]:
     try:
-        base = changed(scenario, _with_batch(scenario, structure, batches[0]))
+        base = for_the_card(changed(scenario, _with_batch(scenario, structure, batches[0])))
         if fits_at_no_size(base):
             return {}
         many = needs_together(base, batches, None, ends=True) if len(batches) > 1 else None
@@ -175,7 +176,7 @@ def _one_by_one(scenario: Scenario, structure: Mapping[str, object], batches: Se
 
 def _estimated(scenario: Scenario, structure: Mapping[str, object], batch: int) -> _Need:
     try:
-        result = _alone(changed(scenario, _with_batch(scenario, structure, batch)))
+        result = _alone(for_the_card(changed(scenario, _with_batch(scenario, structure, batch))))
     except VramwiseError:
         return _Need(None, None)
     return _Need(int(result.needed.expected), None if result.verdict is None else result.verdict.word)

@@ -46,7 +46,8 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
     if settings.get("attention") == "flash" and not runs(asked, "flash_attention_2"):
         return SDPA
     if settings.get("precision") == "fp8-mixed" and not runs(asked, "fp8_gemm"):
-        usual = "bf16-master" if _framework(asked).own_optimizer else "bf16-mixed"
+        half = "bf16" if runs(asked, "bf16") else "fp16"
+        usual = f"{half}-master" if _framework(asked).own_optimizer else f"{half}-mixed"
         return Change(f"precision {usual}", {"precision": usual}, "none", Cost.NOTHING)
     return None
 

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 from vramwise.errors import VramwiseError
 from vramwise.models import Model
 from vramwise.planner.bounds import Bounds
+from vramwise.planner.card_precision import precision_of_the_card
 from vramwise.planner.machine import Machine, flags_of
 from vramwise.records import record
 from vramwise.result import Result, VerdictWord
+from vramwise.scenario import Scenario
 from vramwise.scenario.definition import table_of
 
 
@@ -88,9 +90,19 @@ class Way:
 
 
 def tried(question: Question, way: Way, *, replays: bool = True) -> Way:
-    """The way with the answer for it."""
+    """The way with the answer for it, in a precision that its cards compute in."""
+    way = replace(way, settings={**way.settings, **_precision(question, way)})
     scenario = {"model": question.name, **way.scenario}
     try:
         return replace(way, result=question.estimate(scenario, replays=replays), refusal="")
     except VramwiseError as problem:
         return replace(way, result=None, refusal=str(problem))
+
+
+def _precision(question: Question, way: Way) -> Mapping[str, object]:
+    if way.task != "train":
+        return {}
+    try:
+        return precision_of_the_card(Scenario.from_dict({"model": question.name, **way.scenario}))
+    except VramwiseError:
+        return {}

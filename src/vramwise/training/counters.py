@@ -197,7 +197,9 @@ def left_out_by_the_card(train: ResolvedTrain, gpu: Gpu | None) -> list[str]:
     if train.attention not in KEEPS_NO_SCORES and gpu.supports("flash_attention_2") is False:
         found.append(f"flash-attention, which would keep less, does not run on {gpu.name} ({gpu.arch})")
     if "bf16" in (train.compute_dtype, train.param_dtype) and gpu.supports("bf16") is False:
-        found.append(f"{gpu.name} does not compute in bf16: use an fp16 precision (the same sizes)")
+        narrow = train.method == "full" and train.param_dtype == "bf16" and train.master_dtype is None
+        sizes = "whose weights that train stay in fp32" if narrow else "the same sizes"
+        found.append(f"{gpu.name} does not compute in bf16: use an fp16 precision ({sizes})")
     return found
 
 
