@@ -89,6 +89,29 @@ def test_runs_that_went_out_of_memory_in_pieces(loss: str, batch: int, runs: boo
     assert (found.quantities["max_batch"].expected >= batch) is runs
 
 
+def test_a_nearly_full_card_needs_the_least_room_in_which_the_step_runs() -> None:
+    """fms-acceleration, Mistral 7B in full under FSDP: 16 rows went out of memory on two A100 that have all tensors."""
+    train = {**WHOLE, "precision": "bf16-mixed", "grad_dtype": "fp32", "optimizer_state_dtype": "fp32",
+             "fsdp": "full-shard", "fsdp_version": 1, "loss": "fused-linear", "kernels": ["fms", "liger"],
+             "optimizer": "adamw", "micro_batch_size": 16}  # fmt: skip
+    table = {"model": "mistralai/Mistral-7B-v0.1", "task": "train", "gpu": "A100-80GB", "num_gpus": 2, "train": train}
+    found = estimate(table)
+    assert found.capacity is not None
+    assert found.verdict is not None
+    asked = job(table)
+    needed, allocated = found.quantities["total_needed"].expected, found.quantities["peak_allocated"].expected
+    outside = found.quantities["nvidia_smi"].expected - found.quantities["peak_reserved"].expected
+
+    def runs(room: float) -> bool:
+        sizes = asked.train.micro_batch_size, asked.local_sequence, asked.accumulates, WORKSPACE, int(room)
+        return not replay(asked.model, asked.structure, *sizes, placement=asked.ranks[0]).wanted
+
+    assert allocated + outside + GIB < needed < found.capacity.usable_bytes
+    assert runs(needed - outside)
+    assert not runs(needed - outside - allocated / 32)
+    assert found.verdict.probability < 0.8
+
+
 SANTACODER = {**STANDARD, "sequence_length": 2048, "micro_batch_size": 8, "packing": True}
 FULL = {name: value for name, value in SANTACODER.items() if not name.startswith("lora")} | {
     "method": "full", "param_dtype": "bf16", "grad_dtype": "bf16", "optimizer_state_dtype": "bf16",

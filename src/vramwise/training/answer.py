@@ -117,6 +117,9 @@ def estimate_training(
         stuck = None if play is None else reserved.out_of_room(play, quantities["peak_allocated"], room)
         if stuck is not None:
             quantities["total_needed"] = reserved.with_segment(quantities["total_needed"], stuck, outside)
+        elif play is not None:
+            tensors = quantities["total_needed"], play, quantities["peak_allocated"]
+            quantities["total_needed"] = reserved.with_pieces(*tensors, room, outside)
         if generating is not None:
             from vramwise.training.step.other_models import at_least
 

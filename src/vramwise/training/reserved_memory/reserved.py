@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 NEARLY_FULL = 0.7
 """Share of the room above which segments may not fit: replays reserve at most 1.41 times what they allocate."""
+_ROOMS = 64
 
 
 def reserved_ratio(train: ResolvedTrain, placement: Placement) -> Calibrated:
@@ -192,6 +193,24 @@ def with_segment(needed: Quantity, stuck: Replayed, outside: Sequence[Node]) -> 
     say) may stop at a smaller segment, so that among steps that do not fit a larger one may need less by this.
     """
     expected = max(needed.expected, stuck.reserved + stuck.wanted + sum(node.bytes for node in outside))
+    return Quantity(needed.low, expected, max(needed.high, expected))
+
+
+def with_pieces(needed: Quantity, play: Play, allocated: Quantity, room: int, outside: Sequence[Node]) -> Quantity:
+    """The need of a step that runs in the room once torch has given back what was free: the least room it runs in.
+
+    Free pieces between tensors serve nothing there (CUDACachingAllocator.cpp `release_blocks`: segments that are free
+    as a whole), so that such a step needs more than its tensors. Rooms are tried in steps of a 64th of the tensors.
+    """
+    if not is_nearly_full(allocated.expected, room) or not play(room).was_full:
+        return needed
+    step = int(allocated.expected) // _ROOMS
+    fails, runs = 0, (room - int(allocated.expected)) // step + 1
+    while runs - fails > 1:
+        middle = (fails + runs) // 2
+        runs, fails = (runs, middle) if play(int(allocated.expected) + middle * step).wanted else (middle, fails)
+    least = min(room, int(allocated.expected) + runs * step) + sum(node.bytes for node in outside)
+    expected = max(needed.expected, least)
     return Quantity(needed.low, expected, max(needed.high, expected))
 
 
