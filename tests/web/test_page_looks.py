@@ -106,3 +106,26 @@ def test_a_plan_that_changes_nothing_has_nothing_to_apply(page: Any, address: st
     page.wait_for_selector(".plan .option")
     assert page.inner_text(".plan .option code") == "as asked"
     assert page.locator(".plan .apply").count() == 0
+
+
+def test_a_press_of_a_slider_lays_out_the_page_a_few_times(page: Any, address: str) -> None:
+    """Once for the slider, once for the answer, once for what follows: not again for every field that stays as it is."""
+    shown(page, address, TUNING)
+    metrics = page.context.new_cdp_session(page)
+    metrics.send("Performance.enable")
+    slider = page.locator('[data-focus="train-sequence_length-slider"]')
+
+    def layouts() -> int:
+        found = metrics.send("Performance.getMetrics")["metrics"]
+        return next(int(one["value"]) for one in found if one["name"] == "LayoutCount")
+
+    def press(key: str) -> None:
+        before = page.inner_text(".headline .big")
+        slider.press(key)
+        page.wait_for_function("before => document.querySelector('.headline .big').innerText !== before", arg=before)
+
+    press("ArrowRight")
+    begun = layouts()
+    for key in ("ArrowRight", "ArrowLeft") * 3:
+        press(key)
+    assert layouts() - begun <= 6 * 4

@@ -55,8 +55,9 @@ async function main() {
 }
 
 async function update(scenario) {
+  const asked = estimated(scenario);
   showQuestion(scenario, result?.scenario, null);
-  const answer = await estimated(scenario);
+  const answer = await asked;
   if (answer === null) return;
   if (answer.error) {
     showQuestion(scenario, result?.scenario, answer.error);
@@ -100,9 +101,10 @@ function draw(isAsked = false) {
   if (!result) return;
   const view = byId("view");
   const anew = drawn?.view !== state.view;
-  const shows = JSON.stringify([state.scenario, state.other, result]);
-  if (!anew && !isAsked && drawn.shows === shows) return;
-  drawn = { view: state.view, shows };
+  const about = JSON.stringify([state.scenario, state.other]);
+  const isSame = !anew && drawn.about === about && (drawn.result === result || JSON.stringify(drawn.result) === JSON.stringify(result));
+  if (isSame && !isAsked) return;
+  drawn = { view: state.view, about, result };
   if (anew) view.replaceChildren();
   VIEWS[state.view].render(view, { result, scenario: state.scenario, anew });
   if (page.classList.contains("embedded")) parent.postMessage({ vramwise: "height", height: document.body.scrollHeight }, "*");

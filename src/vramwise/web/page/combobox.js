@@ -1,6 +1,6 @@
 /* A text field with a list of what is known below it (ARIA combobox); any other text is taken as it is. */
 
-import { fill, h } from "./dom.js";
+import { fill, h, put } from "./dom.js";
 
 /* `find(text)` gives [{value, title, aside}], maybe later; `chosen(value)` is called on a choice or on Enter. An option with
    `more` instead of a value gives the options that stand in the list when it is chosen; one with neither is only read. */
@@ -69,5 +69,5 @@ export function combobox({ id, label, help, value, placeholder, find, chosen }) 
   const box = h("div", { class: "field combo" }, h("label", { for: id }, label), h("div", { class: "combo-box" }, input, list),
     help ? h("small", { class: "help" }, help) : null);
   const isTypedIn = () => document.activeElement === input && value !== undefined && input.value !== value;
-  return { box, show: (text) => { if (!isTypedIn()) input.value = value = text; } };
+  return { box, show: (text) => { if (!isTypedIn()) put(input, "value", (value = text)); } };
 }

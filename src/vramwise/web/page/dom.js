@@ -27,6 +27,15 @@ export function fill(parent, ...children) {
   if (focused !== undefined) parent.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
 }
 
+/* Writes what is new alone: of what stands there already the browser would work out the layout again. */
+export function put(element, name, value) {
+  if (element[name] !== value) element[name] = value;
+}
+
+export function putAttribute(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
 export function saved(key, value) {
   try {
     if (value === undefined) return localStorage.getItem(`vramwise.${key}`);

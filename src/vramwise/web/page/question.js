@@ -2,7 +2,7 @@
 
 import { ask, hubToken, isBrowser } from "./api.js";
 import { combobox } from "./combobox.js";
-import { byId, fill, h } from "./dom.js";
+import { byId, fill, h, put } from "./dom.js";
 import { count, gib, parameters } from "./format.js";
 import { gpus } from "./gpus.js";
 import { t } from "./i18n.js";
@@ -72,15 +72,15 @@ export function showQuestion(scenario, resolved, error) {
     build(scenario, main, shape);
     replacing = false;
   }
-  for (const goal of Object.keys(GOALS)) byId(`goal-${goal}`).checked = goalOf(scenario) === goal;
+  for (const goal of Object.keys(GOALS)) put(byId(`goal-${goal}`), "checked", goalOf(scenario) === goal);
   parts.model.show(typeof scenario.model === "string" ? scenario.model : t("question.own_config"));
   parts.gpu.show(scenario.gpu ?? "");
-  parts.count.value = typed ?? String(scenario.num_gpus ?? 1);
+  put(parts.count, "value", typed ?? String(scenario.num_gpus ?? 1));
   for (const one of parts.controls) one.show(scenario, resolvedNow, error);
   const facts = lastModels.find((one) => one.id === scenario.model || one.aliases.includes(scenario.model));
-  parts.modelFacts.textContent = facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "";
-  fill(parts.problem, error ? withoutCommand(said(error.message)) : "", error ? meant(error.message) : null);
-  parts.problem.hidden = !error;
+  put(parts.modelFacts, "textContent", facts ? [parameters(facts.num_parameters), facts.model_type].filter(Boolean).join(" · ") : "");
+  if (error) fill(parts.problem, withoutCommand(said(error.message)), meant(error.message));
+  put(parts.problem, "hidden", !error);
 }
 
 function build(scenario, main, shape) {

@@ -1,6 +1,6 @@
 /* One control for one key of a scenario, made from what the program says of the key. */
 
-import { h } from "./dom.js";
+import { h, put, putAttribute } from "./dom.js";
 import { count } from "./format.js";
 import { named, t } from "./i18n.js";
 import { apply, get, keyOf } from "./state.js";
@@ -28,9 +28,9 @@ export function control(path, prefix = "") {
     show(scenario, resolved, error) {
       whole.show(get(scenario, path), get(resolved, path) ?? key.default);
       const wrong = error?.path === path || error?.path === key.key;
-      problem.hidden = !wrong;
-      problem.textContent = wrong ? error.message : "";
-      whole.input.setAttribute("aria-invalid", String(wrong));
+      put(problem, "hidden", !wrong);
+      put(problem, "textContent", wrong ? error.message : "");
+      putAttribute(whole.input, "aria-invalid", String(wrong));
       box.classList.toggle("stated", get(scenario, path) !== undefined);
     },
   };
@@ -48,11 +48,11 @@ function chooser(key, path, id) {
   return {
     input, parts: [input],
     show(value, resolved) {
-      first.textContent = resolved === null || resolved === undefined ? t("question.not_set") : t("question.default", { value: said(resolved) });
+      put(first, "textContent", resolved === null || resolved === undefined ? t("question.not_set") : t("question.default", { value: said(resolved) }));
       if (value !== undefined && ![...input.options].some((one) => one.value === String(value))) {
         input.append(h("option", { value: String(value) }, said(value)));
       }
-      input.value = value === undefined ? "" : String(value);
+      put(input, "value", value === undefined ? "" : String(value));
     },
   };
 }
@@ -81,8 +81,8 @@ function typed(key, path, id) {
       showText(input, value, resolved);
       const now = value ?? resolved ?? steps[0];
       const near = steps.reduce((best, one, i) => (Math.abs(Math.log(one / now)) < Math.abs(Math.log(steps[best] / now)) ? i : best), 0);
-      if (document.activeElement !== slider) slider.value = String(near);
-      slider.setAttribute("aria-valuetext", count(now));
+      if (document.activeElement !== slider) put(slider, "value", String(near));
+      putAttribute(slider, "aria-valuetext", count(now));
     },
   };
 }
@@ -90,8 +90,9 @@ function typed(key, path, id) {
 /* What is being typed while an answer comes stays. */
 function showText(input, value, resolved) {
   if (document.activeElement === input && input.value !== (input.dataset.shown ?? "")) return;
-  input.value = input.dataset.shown = value === undefined ? "" : Array.isArray(value) ? value.join(", ") : said(value);
-  input.placeholder = resolved === null || resolved === undefined ? t("question.not_set") : Array.isArray(resolved) ? resolved.join(", ") : said(resolved);
+  put(input.dataset, "shown", value === undefined ? "" : Array.isArray(value) ? value.join(", ") : said(value));
+  put(input, "value", input.dataset.shown);
+  put(input, "placeholder", resolved === null || resolved === undefined ? t("question.not_set") : Array.isArray(resolved) ? resolved.join(", ") : said(resolved));
 }
 
 function read(key, text) {

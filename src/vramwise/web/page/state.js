@@ -66,9 +66,10 @@ export function setView(view) {
   writeAddress();
 }
 
+/* The address waits for the browser's own process: the question goes out first. */
 function tell() {
-  writeAddress();
   for (const listener of listeners) listener(state.scenario);
+  writeAddress();
 }
 
 // -- the address ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 /* The choice of a trainer: what stands beside the step of plain fine-tuning, set by the scenario's own keys. */
 
-import { h } from "./dom.js";
+import { h, put } from "./dom.js";
 import { t } from "./i18n.js";
 import { apply, get, state } from "./state.js";
 
@@ -14,10 +14,10 @@ export function trainerChoice(trainers) {
     box: h("div", { class: "field" }, h("label", { for: "trainer" }, h("span", { class: "says" }, t("trainer.label"))), input, help),
     show(scenario) {
       const now = trainerOf(trainers, scenario);
-      input.value = now?.name ?? "other";
-      other.hidden = now !== null;
+      put(input, "value", now?.name ?? "other");
+      put(other, "hidden", now !== null);
       input.parentElement.classList.toggle("stated", now !== trainers[0]);
-      help.textContent = now === null || now === trainers[0] ? "" : t(`trainer.${now.name}_help`);
+      put(help, "textContent", now === null || now === trainers[0] ? "" : t(`trainer.${now.name}_help`));
     },
   };
 }
