@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from vramwise.points.needs import ManyNeeds
     from vramwise.serving.tensors import KnownTensors
     from vramwise.site.run import Site
-    from vramwise.training.resolved import ResolvedTrain
-    from vramwise.training.speed.over_links import OverLink
 
 AUTO = LIBRARIES[0]
 _REMEMBERED_MODELS = 256
@@ -101,7 +99,7 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
         found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
         result = _undescribed(scenario, found, gpu, problem)
     else:
-        scenario, said = _as_found(scenario, found)
+        scenario, said = as_found(scenario, found)
         result = _answer(scenario, model, found.origin, gpu, replays=replays, limits=limits)
         said = (*said, *model.file_notes)
     result = beside_others(result, room_of(scenario, gpu))
@@ -143,66 +141,6 @@ class Suggestions(Sequence[Mapping[str, Any]]):
         return (Suggestions, (self._scenario,)) if self._found is None else (tuple, (self._found,))
 
 
-def weights_held(scenario: Mapping[str, object]) -> int:
-    """Bytes of weights that every card of a training holds throughout: none of it fits into less.
-
-    Raises what `estimate` raises of the model and its settings.
-    """
-    from vramwise.training.job import job_of
-
-    asked = Scenario.from_dict(scenario)
-    found, model = model_of(asked)
-    if found.adapter is not None or asked.train.offload_params != "none":
-        return 0
-    job = job_of(asked, model, card_of(asked)[0])
-    held = map(job.states, job.ranks)
-    return min(one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in held)
-
-
-def as_resolved(scenario: Scenario) -> ResolvedTrain:
-    """A training's settings with every open one decided. Raises what `estimate` raises of them."""
-    from vramwise.training.recipe.settings import resolved
-
-    found, model = model_of(scenario)
-    return resolved(_as_found(scenario, found)[0], model, card_of(scenario)[0])
-
-
-def tokens_per_second(scenario: Scenario) -> float | None:
-    """`estimate(scenario).quantities["tokens_per_second"].expected` of a training, and nothing else of the answer.
-
-    None where it has none. Raises what `estimate` raises of the model and its settings.
-    """
-    from vramwise.models.lengths import reads_tokens
-    from vramwise.training.answer import at_usual_length
-    from vramwise.training.job import job_of
-    from vramwise.training.speed import step_time
-
-    found, model = model_of(scenario)
-    scenario, _ = _as_found(scenario, found)
-    job = job_of(scenario, model, card_of(scenario)[0])
-    if job.gpu is None or not job.gpu.has_rates or not reads_tokens(model):
-        return None
-    return float(step_time(at_usual_length(job)).tokens_per_second.expected)
-
-
-def steps_over_links(scenario: Scenario) -> tuple[OverLink, ...]:
-    """A training's step on NVLink, PCIe and Ethernet, the fastest first; none where it has no time or one card.
-
-    Raises what `estimate` raises of the model and its settings.
-    """
-    from vramwise.training.answer import at_usual_length
-    from vramwise.training.job import job_of
-    from vramwise.training.speed.over_links import over_links
-
-    scenario = on_this_machine(scenario)
-    try:
-        found, model = model_of(scenario)
-    except UndescribedTypeError:
-        return ()
-    scenario, _ = _as_found(scenario, found)
-    return over_links(at_usual_length(job_of(scenario, model, card_of(scenario)[0])))
-
-
 def needs_together(
     scenario: Scenario, micro_batch_sizes: Sequence[int] | None, sequence_lengths: Sequence[int] | None, *,
     ends: bool = False, site: str | os.PathLike[str] | Site | None = THE_USERS,
@@ -221,7 +159,7 @@ def needs_together(
         gpu, _ = card_of(scenario)
         try:
             found, model = model_of(scenario)
-            scenario, _ = _as_found(scenario, found)
+            scenario, _ = as_found(scenario, found)
             return needs_of_many(scenario, model, gpu, micro_batch_sizes, sequence_lengths, ends=ends)
         except (UndescribedTypeError, ManyNumbers):
             return None
@@ -239,7 +177,7 @@ def fits_at_no_size(scenario: Scenario, *, site: str | os.PathLike[str] | Site |
             found, model = model_of(scenario)
         except UndescribedTypeError:
             return False
-        scenario, _ = _as_found(scenario, found)
+        scenario, _ = as_found(scenario, found)
         return answer(scenario, model, gpu)
 
 
@@ -258,13 +196,13 @@ def needs_of_lengths(
             found, model = model_of(scenario)
             if found.adapter is not None or not model.ends_in_text:
                 return None
-            scenario, _ = _as_found(scenario, found)
+            scenario, _ = as_found(scenario, found)
             return answer(scenario, model, gpu, lengths)
         except (UndescribedTypeError, ManyNumbers):
             return None
 
 
-def _as_found(scenario: Scenario, found: ModelSource) -> tuple[Scenario, tuple[str, ...]]:
+def as_found(scenario: Scenario, found: ModelSource) -> tuple[Scenario, tuple[str, ...]]:
     """The scenario with what its model's name says beside the model: an adapter, the type of GGUF files; notes."""
     adapter, quant = found.adapter, found.gguf_quant
     if adapter is None and quant is None:

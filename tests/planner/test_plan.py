@@ -11,7 +11,7 @@ from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.cli.screens.plan import plan_screen
 from vramwise.errors import UsageError
-from vramwise.estimation import described_model, steps_over_links
+from vramwise.estimation import described_model
 from vramwise.hardware import find_gpu
 from vramwise.planner.changes import Asked, changed
 from vramwise.planner.combinations import combinations
@@ -24,6 +24,7 @@ from vramwise.scenario import Scenario
 from vramwise.training.answer import fullest_rank
 from vramwise.training.job import job_of
 from vramwise.training.many import telling_ranks
+from vramwise.training_parts import steps_over_links
 from vramwise.units import format_bytes
 
 MODEL = "Qwen/Qwen3-4B"

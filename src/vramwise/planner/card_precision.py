@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from functools import cache
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import as_resolved
 from vramwise.hardware import find_gpu
 from vramwise.planner.changes import changed
 from vramwise.scenario import Scenario
 from vramwise.training.recipe.framework_defaults import ADAPTERS
+from vramwise.training_parts import as_resolved
 
 _IN_FP16: Mapping[str, str] = {"bf16-mixed": "fp16-mixed", "bf16": "fp16-mixed", "bf16-master": "fp16-master"}
 _STATED = frozenset({"precision", "param_dtype", "compute_dtype"})

@@ -11,7 +11,7 @@ from dataclasses import field
 from functools import partial
 
 from vramwise.errors import UsageError, VramwiseError
-from vramwise.estimation import described_model, steps_over_links
+from vramwise.estimation import described_model
 from vramwise.planner.beside import Beside
 from vramwise.planner.card_precision import for_the_card
 from vramwise.planner.changes import LENGTHS, Asked, Change, Cost
@@ -36,6 +36,7 @@ from vramwise.records import record
 from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.training.speed.over_links import OverLink
+from vramwise.training_parts import steps_over_links
 from vramwise.units import format_bytes
 
 _MOST_FITS = 12  # of changes: more only ask more

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import estimate, fits_at_no_size, needs_together, tokens_per_second
+from vramwise.estimation import estimate, fits_at_no_size, needs_together
 from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.planner.beside import WORTH_BESIDE, Beside
@@ -25,6 +25,7 @@ from vramwise.points.needs import ManyNeeds
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, VerdictWord
 from vramwise.scenario import Scenario
+from vramwise.training_parts import tokens_per_second
 from vramwise.verdict import word_of
 
 MICRO_BATCHES = tuple(range(1, 33))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import weights_held
 from vramwise.hardware import find_gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
@@ -19,6 +18,7 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.ways import Question, Way, tried
 from vramwise.records import record
+from vramwise.training_parts import weights_held
 
 USUAL_LENGTH = 2048
 LEAST_LENGTH = 256
