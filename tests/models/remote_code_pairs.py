@@ -14,7 +14,7 @@ REMOTE_CODE_TYPES = frozenset(
         "kimi_k2", "dots_ocr", "kimi_k3", "kimi_vl", "mimo", "mimo_v2", "minicpm", "minicpmv", "minimax_m3",
         "multi_modality", "nemotron-nas", "orion", "phi3_v", "qwen", "yuan", "bailing_moe", "bailing_moe_linear",
         "bailing_moe_v2", "exaone", "deepseek_ocr", "deepseekocr_2", "llada2_moe", "new", "sarvam_mla", "sarvam_moe",
-        "step3_text", "step3p5",
+        "step3_text", "step3p5", "phi4mm",
     }
 )  # fmt: skip
 """Types whose code is not in transformers; they are described by that code, or through an architecture that is."""
@@ -167,6 +167,30 @@ def mimo_v2() -> st.SearchStrategy[Pair]:
     return STRATEGIES["mimo_v2_flash"]().map(pair)
 
 
+def phi4mm() -> st.SearchStrategy[Pair]:
+    """Phi-4 multimodal with the tower of sound under the checkpoint's own names, its distances to either side."""
+    names = {
+        "attention_dim": "hidden_size", "linear_units": "intermediate_size", "attention_heads": "num_attention_heads",
+        "depthwise_seperable_out_channel": "depthwise_separable_out_channel", "num_blocks": "num_blocks",
+        "input_size": "input_size", "ext_pw_out_channel": "ext_pw_out_channel", "kernel_size": "kernel_size",
+        "time_reduction": "time_reduction",
+    }  # fmt: skip
+
+    def pair(equal: Config) -> Pair:
+        audio = {**equal["audio_config"], "bias_symmetric": False}
+        own = {key: value for key, value in equal.items() if key != "audio_config"}
+        config = {
+            **{old: audio[new] for old, new in names.items()},
+            "nemo_conv_settings": {"conv_channels": audio["nemo_conv_channels"]},
+            "relative_attention_bias_args": {"type": "t5", "t5_bias_max_distance": audio["bias_max_distance"]},
+        }
+        adapters = {"vision_lora": {"r": 4}, "speech_lora": {"r": 4}}
+        own = {**own, **adapters, "model_type": "phi4mm", "audio_processor": {"name": "cascades", "config": config}}
+        return own, {**equal, "audio_config": audio}
+
+    return STRATEGIES["phi4_multimodal"]().map(pair)
+
+
 def interns1() -> st.SearchStrategy[Pair]:
     """InternVL in transformers' form under the checkpoint's own type."""
     vision = {"model_type": "interns1_vision"}
@@ -212,6 +236,7 @@ PAIRS: dict[str, Callable[[], st.SearchStrategy[Pair]]] = {
     "new": lambda: STRATEGIES["gte"]().map(lambda c: ({**c, "model_type": "new"}, c)),
     "llada2_moe": lambda: bailing("llada2_moe"),
     "orion": lambda: alike("orion", "stablelm", grouped=True, use_parallel_residual=False, use_qkv_bias=False),
+    "phi4mm": phi4mm,
     "qwen": qwen,
     "sarvam_mla": sarvam_mla,
     "sarvam_moe": lambda: bailing("sarvam_moe"),

@@ -326,3 +326,15 @@ LING_LITE = {
 def test_totals_are_those_of_published_files(config: dict[str, Any], published: int, not_parameters: int) -> None:
     """Counts of tetrabit/llmfit@82b3e1c411a6:data/hf_models.json; numbers that correct routers are buffers here."""
     assert describe(config).num_parameters + not_parameters == published
+
+
+def test_phi4mm_with_its_adapters_has_the_published_count() -> None:
+    """Headers of microsoft/Phi-4-multimodal-instruct: adapters of rank 256 and 320 on four layers of every block."""
+    text = {"hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 32, "num_attention_heads": 24,
+            "num_key_value_heads": 8, "vocab_size": 200064, "tie_word_embeddings": True}  # fmt: skip
+    adapters = {"vision_lora": {"r": 256}, "speech_lora": {"r": 320}}
+    model = describe({"model_type": "phi4mm", **text, **adapters})
+    queries, keys, wide = 3072, 2 * 8 * 128, 8192
+    sides = (queries + queries + keys) + (queries + queries) + (queries + 2 * wide) + (wide + queries)
+    assert model.num_parameters + 32 * (256 + 320) * sides == 5_574_460_224
+    assert model.not_counted == "the checkpoint's own adapters (vision_lora, speech_lora)"

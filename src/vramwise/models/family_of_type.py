@@ -258,6 +258,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "phi3": "phi",
     "phi3_v": "phi3_v",
     "phi4_multimodal": "phi4_multimodal",
+    "phi4mm": "phi4mm",
     "phimoe": "phimoe",
     "plbart": "bart",
     "prophetnet": "prophetnet",

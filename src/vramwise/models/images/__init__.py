@@ -57,6 +57,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "mllama": canvas.mllama,
     "paligemma": one_size.fixed,
     "phi4_multimodal": nearest_grid.phi4,
+    "phi4mm": nearest_grid.phi4,
     "qwen2_5_omni": _QWEN2,
     "qwen2_5_omni_thinker": _QWEN2,
     "qwen2_5_vl": _QWEN2,

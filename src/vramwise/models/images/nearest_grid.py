@@ -13,7 +13,7 @@ from vramwise.models.images.tokens import ImageTokens, first_side, vision_table
 PHI4_NARROWEST = 10
 # image_processing_lfm2_vl.py: tokens of an image, its tiles, their side in pixels, and how much larger is not cut yet.
 LFM2_TOKENS, LFM2_TILES, LFM2_TILE, LFM2_TOLERANCE = (64, 256), (2, 10), 512, 2.0
-MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "phi4_multimodal": 36}
+MOST_TILES = {"internvl": 12, "internvl_chat": 12, "aya_vision": 12, "phi4_multimodal": 36, "phi4mm": 36}
 
 
 def nearest_grid(width: int, height: int, side: int, most: int, fewest: int = 1) -> tuple[int, int]:
