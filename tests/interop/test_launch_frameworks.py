@@ -13,6 +13,7 @@ from vramwise.estimation import estimate
 from vramwise.interop.launch import Launch, read_command
 from vramwise.interop.launch.options import READ_IN_CODE, options_of
 from vramwise.interop.launch.torchtune import shipped
+from vramwise.models import describe
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.definition import KINDS
 
@@ -583,3 +584,19 @@ def test_torchtitans_names_of_every_year(flags: str, expected: dict[str, Any]) -
 def test_openrlhfs_attention_by_version(flags: str, attention: str | None) -> None:
     launch = check(f"deepspeed --module openrlhf.cli.train_sft --pretrain {LLAMA} {flags}", {"attention": attention})
     assert not any("unknown" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize(("words", "kind", "layers", "parameters"), [
+    ("CONFIG_FILE=./torchtitan/models/llama3/train_configs/debug_model.toml ./run_train.sh", "llama", 6, 6_163_712),
+    ("torchrun --nproc_per_node 2 -m torchtitan.train --config llama3_debugmodel", "llama", 6, 6_163_712),
+    ("torchrun --nproc_per_node 2 -m torchtitan.train --config qwen3_debugmodel", "qwen3", 8, 31_987_968),
+])  # fmt: skip
+def test_torchtitans_debug_models_are_their_own_sizes(words: str, kind: str, layers: int, parameters: int) -> None:
+    """torchtitan b5bcd76c6 models/llama3/__init__.py and models/qwen3/__init__.py: what run_train.sh trains unasked."""
+    launch = read_command(words.split())
+    model, train = launch.scenario["model"], launch.scenario["train"]
+    assert isinstance(model, dict)
+    assert isinstance(train, dict)
+    assert (model["model_type"], model["num_hidden_layers"]) == (kind, layers)
+    assert (train["micro_batch_size"], train["sequence_length"]) == (8, 2048)
+    assert describe(model).num_parameters == parameters

@@ -29,6 +29,19 @@ _MODELS = {  # models/*/__init__.py: flavours of each model, by the checkpoints 
     "deepseek_v3": {"16B": "deepseek-ai/DeepSeek-V2-Lite", "671B": "deepseek-ai/DeepSeek-V3"},
     "gpt_oss": {"20b": "openai/gpt-oss-20b", "120b": "openai/gpt-oss-120b"},
 }
+# b5bcd76c6 models/llama3/__init__.py, models/qwen3/__init__.py: what run_train.sh and its tests train
+_SMALL: dict[str, dict[str, object]] = {
+    "llama3": {
+        "model_type": "llama", "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6,
+        "num_attention_heads": 16, "vocab_size": 2048, "max_position_embeddings": 131_072, "tie_word_embeddings": False,
+    },
+    "qwen3": {
+        "model_type": "qwen3", "hidden_size": 256, "intermediate_size": 3072, "num_hidden_layers": 8,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 2048,
+        "max_position_embeddings": 4096, "tie_word_embeddings": True,
+    },
+}  # fmt: skip
+_DEBUG = ("debugmodel", "debugmodel_flex_attn", "debugmodel_varlen_attn")
 _SCHEDULE = ("parallelism.pipeline_parallel_schedule", "experimental.pipeline_parallel_schedule")
 _SCHEDULES = {"1f1b": "1f1b", "interleaved1f1b": "interleaved-1f1b", "gpipe": "gpipe", "interleavedzerobubble":
               "zero-bubble", "zbvzerobubble": "zero-bubble"}  # fmt: skip
@@ -105,6 +118,8 @@ def _model(options: Options) -> object:
     name, flavor = options.first("model.name") or "llama3", options.first("model.flavor") or ""
     family = _MODELS.get(name, {})
     found = options.first("hf_transformers.model") if name == "transformers_modeling_backend" else family.get(flavor)
+    if name in _SMALL and flavor in _DEBUG:
+        return dict(_SMALL[name])
     if name.startswith("qwen3") and flavor:
         found = f"Qwen/{'Qwen3.5' if name == 'qwen3_5' else 'Qwen3'}-{flavor}"
     if found is None and assets:
