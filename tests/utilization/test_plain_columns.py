@@ -13,6 +13,9 @@ import pytest
 from made_traces import document, launch, on_gpu, step, text, two_steps
 
 from vramwise.utilization.profiler import columns, intervals, plain_columns
+from vramwise.utilization.profiler.collect import read_trace
+from vramwise.utilization.profiler.files import trace_files
+from vramwise.utilization.profiler.hta import kept_events
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "small.pt.trace.json"
 FIGURES = """
@@ -78,7 +81,7 @@ print("numpy" in sys.modules, file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(("events", "traces", "loaded"), [(40, 1, "False"), (9_000, 1, "True"), (40, 2, "True")])
+@pytest.mark.parametrize(("events", "traces", "loaded"), [(40, 1, "False"), (21_000, 1, "True"), (40, 2, "True")])
 def test_numpy_is_not_loaded_for_one_small_trace(tmp_path: Path, events: int, traces: int, loaded: str) -> None:
     for rank in range(traces):
         rows = [row for i in range(events) for row in (launch(20 * i, i + 1), on_gpu("gemm", 20 * i + 5, 9, i + 1))]
@@ -111,3 +114,31 @@ def test_a_union_joins_what_touches_and_takes_negative_lengths(monkeypatch: pyte
     starts, ends = intervals.union(start, end)
     assert (starts.tolist(), ends.tolist()) == ([0, 5, 30], [3, 12, 31])
     assert intervals.union(start[:0], end[:0])[0].tolist() == []
+
+
+@pytest.mark.parametrize("module", [np, plain_columns])
+def test_calls_round_as_their_step_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any) -> None:
+    """HTA leaves out what was launched in the last step, both rounded up: 89.001 µs and 89.2 µs are one moment."""
+    monkeypatch.setattr(columns, "np", module, raising=False)
+    for at in (88.0, 88.001, 89.0, 89.001):
+        rows = [launch(at, 1), on_gpu("gemm", 95.5, 3, 1), on_gpu("gemm", 20.5, 9, 2), launch(10.5, 2)]
+        (tmp_path / "one.json").write_bytes(text(document([*rows, step(1, 0, 89), step(2, 89.2, 40)])))
+        recording = read_trace(trace_files([str(tmp_path / "one.json")])[0])
+        assert len(kept_events(recording, rounding=True)) == (2 if at <= 89 else 1)
+
+
+def test_intervals_are_joined_alike_by_both() -> None:
+    rng = np.random.default_rng(3)
+    for count, longest in ((1, 5), (40, 1), (40, 9), (200, 3), (200, 0)):
+        start = rng.integers(0, 400, count)
+        end = start + rng.integers(0, longest + 1, count)
+        covered = np.zeros(900, dtype=bool)
+        for one, other in zip(start * 2, end * 2, strict=True):
+            covered[one : other + 1] = True
+        for module in (np, plain_columns):
+            starts, ends = intervals.union(module.array(start.tolist()), module.array(end.tolist()))
+            again = np.zeros(900, dtype=bool)
+            for one, other in zip(starts.tolist(), ends.tolist(), strict=True):
+                again[2 * one : 2 * other + 1] = True
+            assert again.tolist() == covered.tolist()
+            assert all(a < b for a, b in zip(ends.tolist()[:-1], starts.tolist()[1:], strict=True))

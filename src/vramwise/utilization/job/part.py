@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from vramwise.utilization.job.parquet import Named
 from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import Stated, ran
-from vramwise.utilization.profiler.decomposition import COMMUNICATION, COMPUTE, COPY, Decomposition, decompose
+from vramwise.utilization.profiler.decomposition import (
+    COMMUNICATION,
+    COMPUTE,
+    COPY,
+    Decomposition,
+    classes_by_name,
+    decompose,
+)
 from vramwise.utilization.profiler.kernels import kernel, own_class
 from vramwise.utilization.profiler.launches import idle_gaps, launch_times
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL
@@ -37,10 +44,10 @@ def part_of(recording: Recording) -> Iterator[tuple[str, Columns]]:
     """The columns of each small table; those of a trace without GPU events say only that it is there."""
     events = recording.on_gpu
     launched = launch_times(events, recording.calls)
-    classes = _classes(recording, events)
+    classes = classes_by_name(recording, events, own_class)
     steps = _Steps(recording)
-    whole = decompose(events, classes)
-    gaps = _gap_columns(events, launched, steps) if len(events) else {}
+    whole = decompose(events.start, events.end, classes)
+    gaps = _gap_columns(events, launched, steps, whole.running) if len(events) else {}
     about = _about(recording) | _parts(whole) | _idle(gaps) | {"communication_ns": whole.comm}
     yield "traces", _of(recording, {name: [value] for name, value in about.items()})
     yield "steps", _of(recording, _step_columns(events, classes, steps, launched))
@@ -151,12 +158,6 @@ def _idle(gaps: Columns) -> dict[str, int]:
     return {f"{cause}_ns": total for cause, total in sums.items()}
 
 
-def _classes(recording: Recording, events: GpuEvents) -> Integers:
-    import numpy as np
-
-    return np.array([own_class(name) for name in recording.names] or [COMPUTE], dtype=np.int64)[events.name]
-
-
 def _step_columns(events: GpuEvents, classes: Integers, steps: _Steps, launched: Integers) -> Columns:
     import numpy as np
 
@@ -164,9 +165,10 @@ def _step_columns(events: GpuEvents, classes: Integers, steps: _Steps, launched:
     order = np.argsort(of, kind="stable")  # once: looking through all events for each step would take its square
     begins, ends = (np.searchsorted(of[order], steps.numbers, side=side) for side in ("left", "right"))
     parts = np.zeros((len(STEP_PARTS), len(steps.marks)), dtype=np.int64)
+    start, ended = events.start, events.end
     for place, (begin, end) in enumerate(zip(begins, ends, strict=True)):
         inside = order[begin:end]
-        found = _parts(decompose(events.where(inside), classes[inside]))
+        found = _parts(decompose(start[inside], ended[inside], classes[inside]))
         parts[:, place] = [found[name] for name in STEP_PARTS]
     return {
         "step": steps.numbers,
@@ -177,10 +179,10 @@ def _step_columns(events: GpuEvents, classes: Integers, steps: _Steps, launched:
     }
 
 
-def _gap_columns(events: GpuEvents, launched: Integers, steps: _Steps) -> Columns:
+def _gap_columns(events: GpuEvents, launched: Integers, steps: _Steps, running: intervals.Spans) -> Columns:
     import numpy as np
 
-    gaps = idle_gaps(events, launched)
+    gaps = idle_gaps(events, launched, running)
     of = steps.of(gaps.launched)
     found: dict[str, list[object]] = {"cause": [], "step": [], "count": [], "ns": []}
     for cause in CAUSES:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from vramwise.utilization.profiler import intervals
 from vramwise.utilization.profiler.collectives import Collective, collective_table, collectives
-from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, percent
+from vramwise.utilization.profiler.decomposition import COMPUTE, classes_by_name, decompose, named_class, percent
 from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
 from vramwise.utilization.profiler.launches import among, idle_causes, launch_times, orphans
@@ -16,12 +15,13 @@ from vramwise.utilization.profiler.observed import observed, step_lengths
 from vramwise.utilization.profiler.ranks import across
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
+from vramwise.utilization.profiler.tally import NONE, tally_of
 from vramwise.utilization.profiler.tensorboard import tensorboard_figures
 from vramwise.utilization.profiler.times import NS_PER_US
 
 if TYPE_CHECKING:
-    from vramwise.utilization.profiler.columns import Integers
     from vramwise.utilization.profiler.recording import GpuEvents, Recording
+    from vramwise.utilization.profiler.tally import Tally, Times
 
 SCHEMA = 1
 TOP_KERNELS = 20
@@ -83,12 +83,14 @@ def rank_figures(
         window = {"events": recording.events_read, "truncated": recording.truncated, "steps": _step_names(recording)}
         return {**about, "window": window, "orphans": None, "all_events": {"gpu_events": 0}, "hta": None}
     launched = launch_times(events, recording.calls)
-    plain = classes_by_name(recording, events)
-    own = _own_classes(recording, events)
-    renamed = _renamed(recording, events, plain, own)
-    all_events = decompose(events, plain).to_dict()
-    classified = decompose(events, own).to_dict() if renamed else all_events
-    streams = sorted({int(stream) for stream in events.stream.tolist()}, key=str)
+    own = classes_by_name(recording, events, own_class)
+    start, end = events.start, events.end
+    parts = decompose(start, end, own)
+    all_events = classified = parts.to_dict()
+    tally = tally_of(recording, events)
+    if renamed := sorted(name for name in tally.names if named_class(name) != own_class(name)):
+        all_events = decompose(start, end, classes_by_name(recording, events)).to_dict()
+    streams = sorted(tally.streams, key=str)
     beside = {"orphans": orphans(launched), "streams": streams, "n_steps": step_count(recording)}
     return {
         **about,
@@ -98,37 +100,33 @@ def rank_figures(
         "hta": hta_figures(recording),
         "tensorboard": tensorboard_figures(recording, events, launched),
         "classified": {**classified, "renamed": renamed},
-        "idle_causes": idle_causes(events, launched).to_dict(),
-        "tensor_cores": tensor_core_shares(recording, events, own),
+        "idle_causes": idle_causes(events, launched, parts.running).to_dict(),
+        "tensor_cores": tensor_core_shares(tally),
         "products": matrix_products(recording, events),
-        "categories": _categories(recording, events),
-        "kernels": _top_kernels(recording, events, top),
+        "categories": _categories(tally),
+        "kernels": _top_kernels(tally, top),
         "steps": step_table(recording, events, own, launched),
         "collectives": collective_table(
-            collectives(recording, recording.gpu) if found is None else found,
-            intervals.union(events.start[own == COMPUTE], events.end[own == COMPUTE]),
-            int(events.end.max() - events.start.min()),
+            collectives(recording, recording.gpu) if found is None else found, parts.computing, parts.span
         ),
-        "memory": [memory_figures(timeline, recording, int(events.start.min())) for timeline in recording.memory],
+        "memory": [memory_figures(timeline, recording, int(start.min())) for timeline in recording.memory],
     }
 
 
-def tensor_core_shares(recording: Recording, events: GpuEvents, classes: Integers) -> dict[str, object]:
+def tensor_core_shares(tally: Tally) -> dict[str, object]:
     """Share of compute kernels' summed time on tensor cores: yes, no, unknown. The true share is between yes and yes +
     unknown. It is a share of kernel time, not of peak: a slow tensor-core kernel counts in full.
 
     `old_list_pct` is what the TensorBoard plugin's list of 2021 gives, over all kernels, as that plugin counts.
     """
-    kernels = events.kind == KERNEL
     verdicts = {"yes": 0, "no": 0, "unknown": 0}
-    times = _time_by_name(recording, events, kernels & (classes == COMPUTE))
-    for name, (time, _) in times.items():
-        verdicts[kernel(name).tensor_cores] += time
+    for name, times in tally.kernels.items():
+        if own_class(name) == COMPUTE:
+            verdicts[kernel(name).tensor_cores] += times.ns
     total = sum(verdicts.values())
-    every = _time_by_name(recording, events, kernels)
-    listed = sum(time for name, (time, _) in every.items() if on_old_list(name))
+    listed = sum(times.ns for name, times in tally.kernels.items() if on_old_list(name))
     shares = {f"{verdict}_pct": percent(time, total) for verdict, time in verdicts.items()}
-    return {**shares, "compute_kernel_us": total / NS_PER_US, "old_list_pct": percent(listed, _sum(every))}
+    return {**shares, "compute_kernel_us": total / NS_PER_US, "old_list_pct": percent(listed, _sum(tally))}
 
 
 def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, object] | None:
@@ -136,8 +134,10 @@ def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, object
 
     Only products (mm, addmm, bmm, baddbmm, _scaled_mm) whose shapes and kernels are both in the trace, else None.
     """
-    kernels = events.where((events.kind == KERNEL) & (events.external_id != ABSENT))
     called = recording.products.external_id
+    if not len(called):
+        return None
+    kernels = events.where((events.kind == KERNEL) & (events.external_id != ABSENT))
     counted = among(called, kernels.external_id)
     nanoseconds = int(kernels.duration[among(kernels.external_id, called)].sum())
     flops = int(recording.products.flops[counted].sum())
@@ -151,30 +151,8 @@ def matrix_products(recording: Recording, events: GpuEvents) -> dict[str, object
     }
 
 
-def _sum(times: dict[str, tuple[int, int]]) -> int:
-    return sum(time for time, _ in times.values())
-
-
-def _time_by_name(recording: Recording, events: GpuEvents, chosen: Any) -> dict[str, tuple[int, int]]:
-    """Summed nanoseconds and number of the chosen events by name."""
-    from vramwise.utilization.profiler.columns import np
-
-    names, durations = events.name[chosen], events.duration[chosen]
-    counts = np.bincount(names, minlength=len(recording.names))
-    # bincount adds weights up in doubles, exact to 2^53 ns: 104 days of one kernel
-    times = np.bincount(names, weights=durations, minlength=len(recording.names))
-    return {recording.names[i]: (int(times[i]), int(counts[i])) for i in np.flatnonzero(counts)}
-
-
-def _own_classes(recording: Recording, events: GpuEvents) -> Integers:
-    from vramwise.utilization.profiler.columns import np
-
-    return np.array([own_class(name) for name in recording.names], dtype=np.int64)[events.name]
-
-
-def _renamed(recording: Recording, events: GpuEvents, plain: Integers, own: Integers) -> list[str]:
-    names = set(events.name[plain != own].tolist())
-    return sorted(recording.names[name] for name in names)
+def _sum(tally: Tally) -> int:
+    return sum(times.ns for times in tally.kernels.values())
 
 
 def _window(recording: Recording, events: GpuEvents) -> dict[str, object]:
@@ -200,37 +178,34 @@ def _step_names(recording: Recording) -> list[str]:
     return list(dict.fromkeys(mark.name for mark in cpu_steps(recording)))
 
 
-def _categories(recording: Recording, events: GpuEvents) -> list[dict[str, object]]:
-    sums: dict[str, list[int]] = {}
-    for name, (time, count) in _time_by_name(recording, events, events.kind == KERNEL).items():
-        entry = sums.setdefault(kernel(name).category, [0, 0])
-        entry[0] += time
-        entry[1] += count
-    copies = events.kind != KERNEL
-    if copies.any():
-        sums["memory copies and sets"] = [int(events.duration[copies].sum()), int(copies.sum())]
-    total = sum(time for time, _ in sums.values())
-    rows = sorted(sums.items(), key=lambda item: -item[1][0])
+def _categories(tally: Tally) -> list[dict[str, object]]:
+    sums: dict[str, Times] = {}
+    for name, times in tally.kernels.items():
+        category = kernel(name).category
+        sums[category] = sums.get(category, NONE).and_also(*times)
+    if tally.copies.calls:
+        sums["memory copies and sets"] = tally.copies
+    total = sum(times.ns for times in sums.values())
+    rows = sorted(sums.items(), key=lambda item: -item[1].ns)
     return [
-        {"category": name, "sum_us": time / NS_PER_US, "count": count, "pct": percent(time, total)}
-        for name, (time, count) in rows
+        {"category": name, "sum_us": times.ns / NS_PER_US, "count": times.calls, "pct": percent(times.ns, total)}
+        for name, times in rows
     ]
 
 
-def _top_kernels(recording: Recording, events: GpuEvents, top: int) -> list[dict[str, object]]:
-    times = _time_by_name(recording, events, events.kind == KERNEL)
-    total = _sum(times)
-    rows = sorted(times.items(), key=lambda item: -item[1][0])[:top]
+def _top_kernels(tally: Tally, top: int) -> list[dict[str, object]]:
+    total = _sum(tally)
+    rows = sorted(tally.kernels.items(), key=lambda item: -item[1].ns)[:top]
     return [
         {
             "name": name,
-            "count": count,
-            "sum_us": time / NS_PER_US,
-            "mean_us": round(time / count / NS_PER_US, 3),
-            "pct": percent(time, total),
+            "count": times.calls,
+            "sum_us": times.ns / NS_PER_US,
+            "mean_us": round(times.ns / times.calls / NS_PER_US, 3),
+            "pct": percent(times.ns, total),
             "category": kernel(name).category,
             "tensor_cores": kernel(name).tensor_cores,
             "evidence": kernel(name).evidence,
         }
-        for name, (time, count) in rows
+        for name, times in rows
     ]

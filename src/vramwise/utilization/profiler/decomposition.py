@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.utilization.profiler import intervals
@@ -35,7 +36,8 @@ class Decomposition(NamedTuple):
     """Nanoseconds of each class over a set of GPU events; unions over all streams, so nothing counts twice.
 
     span = last end - first start; busy = union; exposed communication runs under no compute, exposed memory under
-    neither, other under none of the three: compute + exposed + other + idle = span.
+    neither, other under none of the three: compute + exposed + other + idle = span. `computing` and `running`: when
+    compute and when anything ran.
     """
 
     gpu_events: int
@@ -55,6 +57,8 @@ class Decomposition(NamedTuple):
     sum_compute: int
     sum_comm: int
     sum_memory: int
+    computing: intervals.Spans
+    running: intervals.Spans
 
     @property
     def idle(self) -> int:
@@ -80,40 +84,49 @@ class Decomposition(NamedTuple):
         }
 
 
-def decompose(events: GpuEvents, classes: Integers) -> Decomposition:
-    """The decomposition of `events`, each of the class beside it (COMPUTE, COMMUNICATION, COPY or OTHER)."""
-    start, end = events.start, events.end
-    chosen = [classes == each for each in (COMPUTE, COMMUNICATION, COPY, OTHER)]
-    compute, comm, memory, other = (intervals.union(start[mask], end[mask]) for mask in chosen)
+def decompose(start: Integers, end: Integers, classes: Integers) -> Decomposition:
+    """The decomposition of GPU events, each of the class beside it (COMPUTE, COMMUNICATION, COPY or OTHER)."""
+    chosen = [_of_class(start, end, classes, each) for each in (COMPUTE, COMMUNICATION, COPY, OTHER)]
+    compute, comm, memory, other = (intervals.union(*each) for each in chosen)
     under_comm = intervals.joined(compute, comm)
     under_memory = intervals.joined(under_comm, memory)
-    busy = intervals.length(intervals.joined(under_memory, other))
+    running = intervals.joined(under_memory, other)
+    computing, communicating, busy = map(intervals.length, (compute, comm, running))
+    to_comm, to_memory = intervals.length(under_comm), intervals.length(under_memory)
     return Decomposition(
-        gpu_events=len(events),
-        span=int(end.max() - start.min()) if len(events) else 0,
+        gpu_events=len(start),
+        span=int(running[1][-1] - running[0][0]) if len(start) else 0,
         busy=busy,
-        compute=intervals.length(compute),
-        comm=intervals.length(comm),
+        compute=computing,
+        comm=communicating,
         memory=intervals.length(memory),
-        comm_compute_overlap=intervals.intersection(compute, comm),
-        exposed_comm=intervals.length(under_comm) - intervals.length(compute),
-        exposed_memory=intervals.length(under_memory) - intervals.length(under_comm),
-        other=busy - intervals.length(under_memory),
-        n_compute=int(chosen[0].sum()),
-        n_comm=int(chosen[1].sum()),
-        n_memory=int(chosen[2].sum()),
-        n_other=int(chosen[3].sum()),
-        sum_compute=int(events.duration[chosen[0]].sum()),
-        sum_comm=int(events.duration[chosen[1]].sum()),
-        sum_memory=int(events.duration[chosen[2]].sum()),
+        comm_compute_overlap=computing + communicating - to_comm,
+        exposed_comm=to_comm - computing,
+        exposed_memory=to_memory - to_comm,
+        other=busy - to_memory,
+        n_compute=len(chosen[0][0]),
+        n_comm=len(chosen[1][0]),
+        n_memory=len(chosen[2][0]),
+        n_other=len(chosen[3][0]),
+        sum_compute=intervals.length(chosen[0]),
+        sum_comm=intervals.length(chosen[1]),
+        sum_memory=intervals.length(chosen[2]),
+        computing=compute,
+        running=running,
     )
 
 
-def classes_by_name(recording: Recording, events: GpuEvents) -> Integers:
-    """`named_class` of each event."""
+def _of_class(start: Integers, end: Integers, classes: Integers, which: int) -> intervals.Spans:
+    mask = classes == which
+    return (start, end) if mask.all() else (start[mask], end[mask])
+
+
+def classes_by_name(recording: Recording, events: GpuEvents, class_of: Callable[[str], int] = named_class) -> Integers:
+    """The class of each event by its name."""
     from vramwise.utilization.profiler.columns import np
 
-    return np.array([named_class(name) for name in recording.names] or [COMPUTE], dtype=np.int64)[events.name]
+    named = list(map(class_of, recording.names))
+    return np.array([named[name] for name in events.likes.name.tolist()] or [COMPUTE], dtype=np.int64)[events.like]
 
 
 def percent(part: float, whole: float) -> float | None:

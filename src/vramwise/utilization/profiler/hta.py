@@ -76,14 +76,14 @@ def _figures(recording: Recording, *, rounding: bool) -> dict[str, Any] | None:
 
 def kept_events(recording: Recording, *, rounding: bool) -> GpuEvents:
     """The events on streams whose launch began before the last step, which HTA leaves out."""
-    gpu = recording.gpu.where(recording.gpu.stream != ABSENT)
+    gpu = recording.gpu.where_like(recording.gpu.likes.stream != ABSENT)
     last = last_step_start(recording)
     if last is None:
         return gpu
     calls = recording.calls
-    call_start = rounded_up(calls.start) if rounding else calls.start
-    last = -(-last // NS_PER_US) * NS_PER_US if rounding else last
-    launched = calls.correlation[call_start < last]
+    if rounding:  # both up: what begins by the last whole microsecond before the step's is rounded to one before it
+        last = -(-last // NS_PER_US) * NS_PER_US - NS_PER_US + 1
+    launched = calls.correlation[calls.start < last]
     return gpu.where((gpu.correlation != ABSENT) & among(gpu.correlation, launched))
 
 
@@ -94,7 +94,7 @@ def rounded_times(events: GpuEvents) -> tuple[Integers, Integers]:
 
 def rounded_up(times: Integers) -> Integers:
     """Times rounded up to microseconds."""
-    return -(-times // NS_PER_US) * NS_PER_US
+    return (times + (NS_PER_US - 1)) // NS_PER_US * NS_PER_US
 
 
 def hta_classes(recording: Recording, events: GpuEvents) -> Integers:
@@ -113,6 +113,8 @@ def _overlap(comm: intervals.Spans, compute: intervals.Spans) -> int:
     """Time in which exactly one of each runs, swept over starts and ends: intervals of negative length subtract."""
     from vramwise.utilization.profiler.columns import np
 
+    if not any((ends < starts).any() for starts, ends in (comm, compute)):
+        return intervals.intersection(comm, compute)
     times = np.concatenate([*comm, *compute])
     ones, twos = np.ones(len(comm[0]), dtype=np.int64), np.full(len(compute[0]), 2, dtype=np.int64)
     change = np.concatenate([ones, -ones, twos, -twos])

@@ -11,19 +11,39 @@ if TYPE_CHECKING:
 
 
 def union(start: Integers, end: Integers) -> Spans:
-    """The intervals that cover the same time without overlapping; intervals that touch are joined."""
+    """The intervals that cover the same time without overlapping; intervals that touch are joined.
+
+    With starts and ends each in order, a gap lies before a start behind as many ends as there were starts: no interval
+    is carried along with another.
+    """
     from vramwise.utilization.profiler.columns import np
 
     if not len(start):
         return start, end
-    if (start[1:] < start[:-1]).any():  # most are in the order of time, and a copy of a large trace's times is large
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], end[order]
-        del order
-    if (in_one_pass := getattr(start, "union_until", None)) is not None:
-        spans: Spans = in_one_pass(end)
+    if (end < start).any():
+        return _of_some_negative(start, end)
+    if (in_one_go := getattr(start, "union_until", None)) is not None:
+        spans: Spans = in_one_go(end)
         return spans
-    end = np.maximum.accumulate(end)
+    start, end = _in_order(start), _in_order(end)
+    first = np.ones(len(start), dtype=bool)
+    first[1:] = start[1:] > end[:-1]
+    return start[first], end[np.append(first[1:], True)]
+
+
+def _in_order(times: Integers) -> Integers:
+    """Most are, and a copy of a large trace's times is large."""
+    from vramwise.utilization.profiler.columns import np
+
+    return np.sort(times) if (times[1:] < times[:-1]).any() else times
+
+
+def _of_some_negative(start: Integers, end: Integers) -> Spans:
+    """The union where some intervals end before they start, as those do that HTA rounds: each in its place."""
+    from vramwise.utilization.profiler.columns import np
+
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], np.maximum.accumulate(end[order])
     first = np.ones(len(start), dtype=bool)
     first[1:] = start[1:] > end[:-1]
     return start[first], end[np.append(first[1:], True)]
@@ -44,7 +64,10 @@ def joined(*unions: Spans) -> Spans:
     """The union of unions."""
     from vramwise.utilization.profiler.columns import np
 
-    return union(np.concatenate([starts for starts, _ in unions]), np.concatenate([ends for _, ends in unions]))
+    some = [spans for spans in unions if len(spans[0])]
+    if len(some) < 2:
+        return (some or unions)[0]
+    return union(np.concatenate([starts for starts, _ in some]), np.concatenate([ends for _, ends in some]))
 
 
 def gaps(spans: Spans) -> Spans:

@@ -91,6 +91,7 @@ def kernel(name: str) -> Kernel:
     return Kernel(name, category, False, rule.verdict, rule.evidence)
 
 
+@lru_cache(maxsize=4096)
 def own_class(name: str) -> int:
     """As `named_class`, with the communication that the plain rule takes for compute."""
     plain = named_class(name)

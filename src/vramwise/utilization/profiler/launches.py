@@ -41,15 +41,20 @@ def launch_times(events: GpuEvents, calls: CpuCalls) -> Integers:
 
     if not len(calls.correlation):
         return np.full(len(events), ABSENT, dtype=np.int64)
+    if (looked_up := getattr(calls.correlation, "looked_up", None)) is not None:
+        found: Integers = looked_up(calls.start, events.correlation, ABSENT)
+        return found
     order = np.argsort(calls.correlation, kind="stable")
-    place, found = places_among(events.correlation, calls.correlation[order])
-    return np.where(found & (events.correlation != ABSENT), calls.start[order][place], ABSENT)
+    place, there = places_among(events.correlation, calls.correlation[order])
+    return np.where(there & (events.correlation != ABSENT), calls.start[order][place], ABSENT)
 
 
 def among(values: Integers, known: Integers) -> Any:
     """Which of `values` occur in `known`. (NumPy's own isin imports its masked arrays, a tenth of a short run.)"""
     from vramwise.utilization.profiler.columns import np
 
+    if (is_one_of := getattr(values, "is_one_of", None)) is not None:
+        return is_one_of(known)
     return places_among(values, np.sort(known))[1] if len(known) else np.zeros(len(values), dtype=bool)
 
 
@@ -77,14 +82,12 @@ class Gaps(NamedTuple):
     unknown: Integers
 
 
-def idle_gaps(events: GpuEvents, launched: Integers) -> Gaps:
-    """Every gap in which no GPU event ran, by the event that ended it."""
+def idle_gaps(events: GpuEvents, launched: Integers, running: intervals.Spans) -> Gaps:
+    """Every gap between the times in which GPU events were `running`, by the event that ended it."""
     from vramwise.utilization.profiler.columns import np
 
-    begins, ends = intervals.gaps(intervals.union(events.start, events.end))
-    order = np.argsort(events.start, kind="stable")
-    next_event = order[np.searchsorted(events.start[order], ends)] if len(ends) else order[:0]
-    launch = launched[next_event]
+    begins, ends = intervals.gaps(running)
+    launch = _launch_of_first(events.start, launched, ends)
     length = ends - begins
     known = launch != ABSENT
     late = np.where(known, np.clip(launch - begins, 0, length), 0)
@@ -99,9 +102,20 @@ def idle_gaps(events: GpuEvents, launched: Integers) -> Gaps:
     )
 
 
-def idle_causes(events: GpuEvents, launched: Integers) -> IdleCauses:
+def _launch_of_first(start: Integers, launched: Integers, at: Integers) -> Integers:
+    """When the first event was launched that starts at each of these times."""
+    from vramwise.utilization.profiler.columns import np
+
+    if (looked_up := getattr(start, "looked_up", None)) is not None:
+        found: Integers = looked_up(launched, at, ABSENT)
+        return found
+    order = np.argsort(start, kind="stable")
+    return launched[order[np.searchsorted(start[order], at)] if len(at) else order[:0]]
+
+
+def idle_causes(events: GpuEvents, launched: Integers, running: intervals.Spans) -> IdleCauses:
     """The sums of `idle_gaps`."""
-    gaps = idle_gaps(events, launched)
+    gaps = idle_gaps(events, launched, running)
     return IdleCauses(
         gaps=len(gaps.length),
         idle=int(gaps.length.sum()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain, compress, repeat
 from typing import Any
@@ -24,7 +25,7 @@ class Column:
     __hash__ = None  # type: ignore[assignment]  # as of an array: `==` compares number by number
 
     def __init__(self, values: Iterable[Any]) -> None:
-        self.values = list(values)
+        self.values = values if type(values) is list else list(values)
 
     @property
     def dtype(self) -> type | None:
@@ -128,19 +129,20 @@ class Column:
         return all(self.values)
 
     def union_until(self, end: Column) -> tuple[Column, Column]:
-        """Of intervals that start here in the order of time: starts and ends of what they cover together.
+        """Of intervals from here to there, none of negative length: starts and ends of what they cover together."""
+        starts, ends = sorted(self.values), sorted(end.values)
+        first, *later = starts
+        apart = list(map(operator.gt, later, ends))
+        return Column([first, *compress(later, apart)]), Column([*compress(ends, apart), ends[-1]])
 
-        One pass in place of the six that an array takes.
-        """
-        starts, ends = [self.values[0]], []
-        top = end.values[0]
-        for begins, stops in zip(self.values, end.values, strict=True):
-            if begins > top:
-                starts.append(begins)
-                ends.append(top)
-            if stops > top:
-                top = stops
-        return Column(starts), Column([*ends, top])
+    def looked_up(self, values: Column, wanted: Column, absent: object) -> Column:
+        """For each that is wanted, the value beside the first that equals it here, or what is said where none does."""
+        first = dict(zip(reversed(self.values), reversed(values.values), strict=True))
+        return Column(map(first.get, wanted.values, repeat(absent)))
+
+    def is_one_of(self, known: Column) -> Column:
+        """Which occur among the known."""
+        return Column(map(set(known.values).__contains__, self.values))
 
     def tolist(self) -> list[object]:
         """A list of its own."""
@@ -181,8 +183,8 @@ def _numbers(given: object) -> Iterable[object]:
 
 
 def array(values: Iterable[object], dtype: object = None) -> Column:
-    """A column of these."""
-    return Column(values)
+    """A column of these, which are its own from now on."""
+    return Column(list(values))
 
 
 asarray = array
@@ -250,9 +252,13 @@ def where(mask: Column, yes: object, no: object) -> Column:
     return Column([one if holds else other for holds, one, other in columns])
 
 
-def clip(of: Column, low: object, high: object) -> Column:
+def clip(of: Column, low: Any, high: Any) -> Column:
     """Not below the one, not above the other."""
-    return minimum(maximum(of, low), high)
+    if isinstance(low, Column) or isinstance(high, Column):
+        return minimum(maximum(of, low), high)
+    if of.values and low <= min(of.values) and max(of.values) <= high:  # the times of a window's own events
+        return of
+    return Column([low if one < low else high if one > high else one for one in of.values])
 
 
 def cumsum(of: Column) -> Column:
@@ -272,8 +278,11 @@ def isnan(of: Column) -> Column:
 
 def bincount(of: Column, weights: Column | None = None, minlength: int = 0) -> Column:
     """How often each whole number occurs, or the sum of its weights, as doubles."""
-    found: list[object] = [0 if weights is None else 0.0] * max(minlength, max(of.values, default=-1) + 1)
-    for one, weight in zip(of, repeat(1) if weights is None else weights, strict=False):
+    if weights is None:
+        counts = Counter(of.values)
+        return Column([counts[one] for one in range(max(minlength, max(counts, default=-1) + 1))])
+    found = [0.0] * max(minlength, max(of.values, default=-1) + 1)
+    for one, weight in zip(of.values, weights.values, strict=True):
         found[one] += weight
     return Column(found)
 

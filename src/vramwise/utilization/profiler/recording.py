@@ -80,6 +80,10 @@ class GpuEvents:
     def __len__(self) -> int:
         return len(self.start)
 
+    def where_like(self, chosen: Any) -> GpuEvents:
+        """The events of the likes that a mask chooses."""
+        return self if chosen.all() else self.where(chosen[self.like])
+
     def where(self, chosen: Any) -> GpuEvents:
         """The events that a mask or an index chooses; these themselves, and no second copy, where a mask has all."""
         if chosen.dtype == bool and chosen.all():
@@ -179,7 +183,7 @@ class Recording(NamedTuple):
         """The name of the card on which the events ran; None where the trace does not say."""
         properties = self.header.get("deviceProperties")
         devices = [entry for entry in properties if isinstance(entry, dict)] if isinstance(properties, list) else []
-        used = set(self.gpu.device.tolist())
+        used = set(self.gpu.likes.device.tolist())
         named = {str(entry.get("name") or "").strip() for entry in devices if entry.get("id") in used}
         named = (named or {str(entry.get("name") or "").strip() for entry in devices}) - {""}
         return named.pop() if len(named) == 1 else None
@@ -187,4 +191,4 @@ class Recording(NamedTuple):
     @property
     def on_gpu(self) -> GpuEvents:
         """Kernels, copies and memory sets: the events of which every figure but HTA's is made."""
-        return self.gpu.where(self.gpu.kind != STREAM_ONLY)
+        return self.gpu.where_like(self.gpu.likes.kind != STREAM_ONLY)

@@ -34,13 +34,14 @@ def step_table(
     """
     from vramwise.utilization.profiler.columns import np
 
+    start, ended = events.start, events.end
     order = np.argsort(launched, kind="stable")
     in_order = launched[order]  # once: looking through all events for each step would take its square
     rows = []
     for mark in cpu_steps(recording):
         begin, end = np.searchsorted(in_order, (mark.start, mark.start + mark.duration))
         inside = order[begin:end]
-        figures = decompose(events.where(inside), classes[inside]).to_dict()
+        figures = decompose(start[inside], ended[inside], classes[inside]).to_dict()
         rows.append(
             {"step": mark.name, "cpu_us": mark.duration / NS_PER_US, **{name: figures[name] for name in _COLUMNS}}
         )

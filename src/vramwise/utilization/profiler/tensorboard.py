@@ -31,20 +31,20 @@ def tensorboard_figures(recording: Recording, events: GpuEvents, launched: Integ
     """
     from vramwise.utilization.profiler.columns import np
 
-    are_kernels = events.kind == KERNEL
+    are_kernels = (events.likes.kind == KERNEL)[events.like]
     kernels = events.where(are_kernels)
     if not len(kernels):
         return None
+    begins, ends = kernels.start, kernels.end
     marks = [mark for mark in cpu_steps(recording) if not mark.on_gpu]
-    begin = min((mark.start for mark in marks), default=int(kernels.start.min()))
-    end = _last_end(events, launched, marks) if marks else int(kernels.end.max())
+    begin = min((mark.start for mark in marks), default=int(begins.min()))
+    end = _last_end(events, launched, marks) if marks else int(ends.max())
     window = end - begin
-    running = intervals.length(intervals.clipped_to(intervals.union(kernels.start, kernels.end), begin, end))
-    known = ~np.isnan(kernels.blocks_per_sm)
-    rated = kernels.where(known)
+    running = intervals.length(intervals.clipped_to(intervals.union(begins, ends), begin, end))
+    rated = kernels.where_like(~np.isnan(kernels.likes.blocks_per_sm))
     return {
         "gpu_utilization_pct": percent(running, window),
-        "sm_efficiency_pct": percent(_sm_time(rated, begin, end), window) if known.any() else None,
+        "sm_efficiency_pct": percent(_sm_time(rated, begin, end), window) if len(rated) else None,
         "occupancy_pct": _occupancy(kernels.where(launched[are_kernels] != ABSENT)),
         "window_us": window / NS_PER_US,
     }
@@ -62,7 +62,8 @@ def _sm_time(kernels: GpuEvents, begin: int, end: int) -> float:
 
     starts, ends = np.clip(kernels.start, begin, end), np.clip(kernels.end, begin, end)
     times = np.concatenate([starts, ends])
-    change = np.concatenate([kernels.blocks_per_sm, -kernels.blocks_per_sm])
+    blocks = kernels.blocks_per_sm
+    change = np.concatenate([blocks, -blocks])
     order = np.argsort(times, kind="stable")
     level = np.cumsum(change[order])[:-1]
     return fsum((np.diff(times[order]) * np.clip(level, 0, 1)).tolist())
@@ -71,7 +72,6 @@ def _sm_time(kernels: GpuEvents, begin: int, end: int) -> float:
 def _occupancy(kernels: GpuEvents) -> float | None:
     from vramwise.utilization.profiler.columns import np
 
-    known = ~np.isnan(kernels.occupancy_pct)
-    weight = kernels.duration[known]
-    weights = int(weight.sum())
-    return round(fsum((kernels.occupancy_pct[known] * weight).tolist()) / weights, 2) if weights else None
+    known = kernels.where_like(~np.isnan(kernels.likes.occupancy_pct))
+    weights = int(known.duration.sum())
+    return round(fsum((known.occupancy_pct * known.duration).tolist()) / weights, 2) if weights else None
