@@ -109,7 +109,7 @@ def test_a_plan_that_changes_nothing_has_nothing_to_apply(page: Any, address: st
 
 
 def test_a_press_of_a_slider_lays_out_the_page_a_few_times(page: Any, address: str) -> None:
-    """Once for the slider, once for the answer, once for what follows: not again for every field that stays as it is."""
+    """Once for the slider, once for the answer, once for what follows: not again for fields that stay as they are."""
     shown(page, address, TUNING)
     metrics = page.context.new_cdp_session(page)
     metrics.send("Performance.enable")
