@@ -197,7 +197,7 @@ def test_selective_checkpointing_lies_between_none_and_full(recompute: list[str]
 def test_layers_chosen_by_number_keep_their_input_and_the_others_everything(
     framework: str, recompute: str, share: int
 ) -> None:
-    settings = {"framework": framework, "precision": "bf16", "sequence_length": 512}
+    settings = {"framework": framework, "precision": "bf16", "sequence_length": 512, "keeps_outputs": False}
     kept = []
     for extra in ({"checkpointing": "none"}, {"checkpointing": "full"},
                   {"checkpointing": "selective", "recompute": [recompute]}):  # fmt: skip
