@@ -56,9 +56,10 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
-cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-out.write(json.dumps({name: answer(case) for name, case in cases.items()}))
-out.flush()
-os._exit(0)
+if __name__ == "__main__":
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    out.write(json.dumps({name: answer(case) for name, case in cases.items()}))
+    out.flush()
+    os._exit(0)

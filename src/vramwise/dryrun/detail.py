@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from vramwise.dryrun.categories import category
@@ -19,7 +20,8 @@ _LIBRARIES: Final = ("/site-packages/", "/dist-packages/", "/lib/python", "/vram
 Group = dict[str, Any]
 
 
-def line_of(stack: Sequence[Frame]) -> str:
+@lru_cache(maxsize=4096)
+def line_of(stack: tuple[Frame, ...]) -> str:
     """The line to show: the innermost of the user's own code, else the innermost of a library above torch."""
     own = next((frame for frame in stack if not any(part in frame[0] for part in _LIBRARIES)), None)
     frame = own or next((f for f in stack if "/vramwise/" not in f[0]), None)

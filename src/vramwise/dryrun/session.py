@@ -11,6 +11,7 @@ from vramwise.dryrun import fake_cuda
 from vramwise.dryrun.assigned import assigned_data
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.card import Card, answers_of, stream_in_use
+from vramwise.dryrun.fake_mode import fake_mode
 from vramwise.dryrun.finite import all_finite
 from vramwise.dryrun.generated import generated_tokens
 from vramwise.dryrun.libraries import as_on_a_card
@@ -52,11 +53,8 @@ class Session:
 @contextmanager
 def watching(session: Session) -> Iterator[Session]:
     """CUDA stood in for and watched inside the block."""
-    fake_tensors = library("torch._subclasses.fake_tensor")
     torch = library("torch")
-    without_card = {"avoid_device_init": True}  # it would ask torch.cuda, which answers as the card
-    mode = type("FakeMode", (fake_tensors.FakeTensorMode,), without_card)
-    fake = mode(allow_non_fake_inputs=True)  # loads what reads torch.cuda as it is
+    fake = fake_mode(compiles=session.assumed is not None)  # loads what reads torch.cuda as it is
     with ExitStack() as stack:
         stack.callback(fake_cuda.install())
         stack.enter_context(fake_cuda.replaced(answers_of(session.card, session)))

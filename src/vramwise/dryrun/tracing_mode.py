@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.dynamic import needs_values, sized_by_values
+from vramwise.dryrun.fake_mode import kept_from_compilers
 from vramwise.dryrun.finite import passed_on
 from vramwise.dryrun.known import Values
 from vramwise.dryrun.signs import Signs
@@ -35,8 +36,14 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
     values, signs = Values() if assumed is not None else None, Signs()
     sized = sized_by_values(assumed) if assumed is not None else {}
 
+    asked_of = fake_tensors._DISPATCH_META_HANDLERS  # a tensor's device, sizes and strides
+
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
+        _should_skip_dynamo: Any = kept_from_compilers(assumed is not None)
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if fake in types and func in asked_of:
+                return asked_of[func](args)
             kwargs = kwargs or {}
             if func is asks_for_pins:
                 return getattr(args[0], _PINNED, False)
