@@ -209,3 +209,8 @@ def test_streams_that_are_closed_take_nothing_and_break_nothing(command, code):
     done = subprocess.run(f"{sys.executable} -m vramwise {command}", shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, "")
     assert "internal error" not in done.stderr
+
+
+def test_a_size_in_two_words_is_told_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["estimate", "qwen3-8b", "--task", "serve", "--reserve-bytes", "2", "GB"]) == 2
+    assert capsys.readouterr().err == 'vramwise: unexpected argument "GB": a size is one word, such as 2GB\n'

@@ -469,3 +469,22 @@ def test_lmdeploy_is_one_line_with_the_nearest_engine(
 def test_another_programs_word_is_no_lmdeploy() -> None:
     assert not names_a_program(["echo", "lmdeploy"])
     assert not names_a_program(["my-server", "--backend", "lmdeploy", "--port", "80"])
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("vllm serv Qwen/Qwen3-8B", 'vllm: unknown command "serv": did you mean vllm serve?'),
+    ("llama-servr -m x.gguf", "did you mean llama-server?"),
+    ("axolotl trian ax.yaml", "did you mean axolotl train?"),
+    ("pyton train.py", "did you mean python?"),
+    ("FOO=1 acelerate launch train.py", "did you mean accelerate?"),
+])  # fmt: skip
+def test_a_misspelt_program_is_told_what_it_means(words: str, said: str) -> None:
+    with pytest.raises(UsageError) as problem:
+        read_command(words.split())
+    assert said in str(problem.value)
+
+
+def test_a_misspelt_flag_that_counts_is_told_what_it_means() -> None:
+    launch = read_command(["vllm", "serve", "Qwen/Qwen3-8B", "--tensor-paralel-size", "2", "--some-plugin-flag", "1"])
+    assert "--tensor-paralel-size: did you mean --tensor-parallel-size?" in launch.notes
+    assert not any(note.startswith("--some-plugin-flag") for note in launch.notes)

@@ -17,7 +17,7 @@ from vramwise.cli.parsing import CommandParser
 from vramwise.errors import DOES_NOT_FIT, UsageError, VramwiseError, clipped
 from vramwise.files import shown_path, write_file
 from vramwise.scenario import Scenario, read_table_file
-from vramwise.units import format_bytes
+from vramwise.units import UNIT_BYTES, format_bytes
 
 if TYPE_CHECKING:
     from vramwise.interop.export.draft import File
@@ -60,6 +60,8 @@ def launches_of_files(args: argparse.Namespace) -> list[FileLaunch]:
         return []
     stray = next((word for word in args.files if not os.path.exists(word) and not set("./\\") & set(word)), None)
     if stray is not None:
+        if stray in UNIT_BYTES:
+            raise UsageError(f'unexpected argument "{stray}": a size is one word, such as 2{stray}')
         quoted = f'a name with blanks stands in quotes, as "{clipped(" ".join(words))}"'
         raise UsageError(f'unexpected argument "{clipped(stray)}": no such file; {quoted}')
     first = args.model if args.model is not None else args.scenario

@@ -62,6 +62,7 @@ MOST_VALUES = 200_000
 
 DEEPEST = 100
 _TOO_DEEP, _TOO_MANY = "nested too deeply", f"more than {MOST_VALUES:,} values"
+_PLACE_IN_YAML = re.compile(r' in "<[a-z ]+>", (line \d+, column \d+)')
 _PART_OF_A_KEY = re.compile(r"[\w\-\"' \t]*")
 
 
@@ -166,7 +167,8 @@ def _built(text: str, build: Callable[..., object]) -> object:
         _check_events(yaml.parse(text, Loader=loader))
         return build(text, Loader=loader)
     except yaml.YAMLError as problem:
-        raise ValueError(f"not YAML: {problem}") from None
+        said = _PLACE_IN_YAML.sub(r" (\1)", " ".join(str(problem).split()))
+        raise ValueError(f"not YAML: {said}") from None
 
 
 def _check_events(events: Iterable[object]) -> None:

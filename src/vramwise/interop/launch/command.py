@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vramwise.engines import ENGINES, engine_named, engines, module_of
-from vramwise.errors import NamesNoModelError, UsageError, clipped
+from vramwise.errors import NamesNoModelError, UsageError, clipped, nearest
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.beside import file_table
@@ -43,6 +43,8 @@ _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _WITH_SUBCOMMANDS = frozenset(program for _, line in _STARTED if line.subcommands for program in line.programs)
 _READERS = {name: module_of(name) for name, _ in _STARTED}
 _LISTED = 12
+_LETTERS, _SHORT = 2, 8
+"""Letters by which a misspelt flag differs at most, and how long one must be to be told."""
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
@@ -100,10 +102,27 @@ def read_command(words: Sequence[str]) -> Launch:
         other = nearest_to(words)
         if other is not None:
             raise UsageError(other)
-        raise UsageError(f'no engine in "{clipped(" ".join(words), 80)}": expected {_expected()}')
+        shown = clipped(" ".join(words), 80)
+        meant = _meant(words)
+        raise UsageError(f'no engine in "{shown}": {f"did you mean {meant}?" if meant else f"expected {_expected()}"}')
     module = import_module(f"vramwise.interop.launch.{_READERS.get(start.engine, start.engine)}")
     read: Callable[[Start], Launch] = module.read
     return _with_known_model(read(start))
+
+
+def _meant(words: Sequence[str]) -> str:
+    """The program, or what one is told to do, that a command line misspells; "" where nothing is alike."""
+    first = next((place for place, word in enumerate(words) if not ASSIGNMENT.match(word)), None)
+    if first is None:
+        return ""
+    program = re.split(r"[\\/]", words[first])[-1]
+    told = words[first + 1] if words[first + 1 : first + 2] else ""
+    known = _training_programs().get(program)
+    if known is not None and known.trains:
+        near = nearest(told, known.trains, 1)
+        return f"{program} {near[0]}" if near else ""
+    near = nearest(program, (*_PROGRAMS, *_training_programs(), *_LAUNCHERS, "python"), 1)
+    return near[0] if near and near[0] != program else ""
 
 
 def _with_known_model(launch: Launch) -> Launch:
@@ -316,9 +335,24 @@ def notes_of(
     if words.unknown:
         named = ", ".join(clipped(flag) for flag in words.unknown[:_LISTED])
         notes.append(f"unknown to {engine}, left out: {named}")
+        notes += [f"{clipped(flag)}: did you mean {meant}?" for flag in words.unknown[:_LISTED]
+                  if (meant := _misspelt(flag, read))]  # fmt: skip
     if spare:
         notes.append(f"words that belong to no flag, left out: {', '.join(clipped(one) for one in spare[:_LISTED])}")
     return tuple(notes)
+
+
+def _misspelt(flag: str, read: frozenset[str]) -> str:
+    """The flag that counts and that one differs from in a letter or two; "" for none."""
+    near = nearest(flag, (one for one in read if one.startswith("--") and abs(len(one) - len(flag)) <= _LETTERS), 1)
+    return near[0] if near and len(flag) > _SHORT and _shared(flag, near[0]) >= len(near[0]) - _LETTERS else ""
+
+
+def _shared(one: str, other: str) -> int:
+    """Letters that two words have in common, in their order."""
+    from difflib import SequenceMatcher  # only a misspelt word needs it
+
+    return sum(block.size for block in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks())
 
 
 def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:

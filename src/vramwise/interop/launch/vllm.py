@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import UsageError, clipped, nearest
 from vramwise.interop.launch.command import (
     Launch,
     Start,
@@ -92,6 +92,7 @@ _READ_APART = frozenset({
 _DEFAULT_LORA_RANK = 16
 _BENCHES = frozenset({"throughput", "latency", "startup", "mm-processor", "forward"})
 _ASKING = frozenset({"serve", "sweep"})
+_COMMANDS = ("serve", "bench", "chat", "complete", "run-batch", "collect-env")
 _NO_ENGINE = ("complete", "collect-env", "download-kernels")
 
 
@@ -123,11 +124,20 @@ def read(start: Start) -> Launch:
     settings |= stages_of(start, "VLLM_PP_LAYER_PARTITION")
     loose = list(words.loose)
     model = words.given.get("--model", [None])[-1] or (loose.pop(0) if loose and not in_a_program else None)
+    if loose and model is not None and "--model" not in words.given:
+        _refuse_a_misspelt_command(start, model)
     model = one_model("vLLM", model, "--model MODEL" if in_a_program else "vllm serve MODEL")
     read_flags = frozenset(MEANINGS) | _READ_APART
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
     return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
+
+
+def _refuse_a_misspelt_command(start: Start, model: str) -> None:
+    """Raises UsageError for `vllm serv MODEL`: a word before the model that is nearly one of vLLM's own."""
+    near = nearest(model, _COMMANDS, 1) if start.program == "vllm" and "/" not in model else []
+    if near:
+        raise UsageError(f'vllm: unknown command "{clipped(model)}": did you mean vllm {near[0]}?')
 
 
 _CPU, _TPU = "cpu", "tpu"
