@@ -104,6 +104,24 @@ def test_a_loop_that_names_its_outputs_keeps_their_cache_until_the_next_are_ther
         assert not any(said(**off)[name].of(held) for name in ("forward", "backward: layers", "optimizer step"))
 
 
+def test_the_outputs_of_a_trainer_have_a_cache_until_the_loss_is_returned() -> None:
+    """What autograd keeps beside it is repeated for every head here (the test above: against the real pass)."""
+    sizes, old = WIDE | {"num_key_value_heads": 1}, "transformers 4.57"
+
+    def held(moment: str, version: str = old, **train: object) -> int:
+        step = job(sizes, attention="eager", framework="transformers", framework_version=version, **train)
+        return moments(step)[moment].of(Component.OUTPUTS_HELD)
+
+    last_hidden, cache = BATCH * SEQUENCE * 256 * 4, 3 * 2 * BATCH * SEQUENCE * 64 * 4
+    without = held("loss", "transformers 5.1")
+    assert without in (0, last_hidden)
+    assert held("loss") == without + cache
+    assert held("backward: layers") == held("optimizer step") == 0
+    for version in ("transformers 4.44", "transformers 4.57, trl 0.24"):
+        assert held("loss", version) == without
+    assert held("loss", checkpointing="full") == held("loss", "transformers 5.1", checkpointing="full")
+
+
 def test_the_norms_of_clipping_are_a_scalar_a_tensor_and_their_stack() -> None:
     """The same on fake CUDA tensors: 183 traced steps in test_traced_moments.py."""
     found = moments(job(WIDE))

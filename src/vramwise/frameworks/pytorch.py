@@ -5,7 +5,7 @@ from __future__ import annotations
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, ZEROED_BEFORE_TORCH_2, Default
 from vramwise.frameworks.framework import Command, Framework
-from vramwise.frameworks.versions import NEWEST_TORCH, library_version, names
+from vramwise.frameworks.versions import NEWEST_TORCH, makes_caches, names
 from vramwise.scenario import TrainSettings
 
 DEFAULTS = (
@@ -15,10 +15,6 @@ DEFAULTS = (
     ZEROED_BEFORE_TORCH_2,
 )  # fmt: skip
 
-WITHOUT_CACHE = (4, 43), (4, 45)
-"""transformers 4.43 and 4.44 modeling_llama.py: a cache is made where `use_cache and … not self.training`. 4.42 and
-4.45 ask for `use_cache` alone."""
-
 
 def caches_in_training(train: TrainSettings) -> bool:
     """Whether a step's pass fills the cache that `config.use_cache` asks for, as classes of transformers do.
@@ -27,9 +23,7 @@ def caches_in_training(train: TrainSettings) -> bool:
     modeling_llama.py `DynamicCache`. Workers of reinforcement learning and NeMo hand `use_cache=False` over (verl 0.7
     workers/actor/dp_actor.py; NeMo-RL models/policy/dtensor_policy_worker.py) or set it (prime-rl trainer/model.py).
     """
-    first, next_ = WITHOUT_CACHE
-    version = library_version(train)
-    return not first <= version < next_ and not any(names(train, one) for one in ("verl", "nemo", "prime-rl"))
+    return makes_caches(train) and not any(names(train, one) for one in ("verl", "nemo", "prime-rl"))
 
 
 RECORD = Framework(

@@ -28,7 +28,7 @@ from vramwise.frameworks.framework import (
     Sharding,
     always,
 )
-from vramwise.frameworks.versions import followed, library_version, names
+from vramwise.frameworks.versions import followed, library_version, makes_caches, names
 from vramwise.scenario import TrainSettings
 
 BITSANDBYTES = ("nf4", "fp4", "int8")
@@ -65,6 +65,12 @@ def caches_in_evaluation(train: TrainSettings) -> bool:
     5.0 trainer.py sets `model.config.use_cache = args.use_cache`, False. trl's SFTTrainer hands `use_cache=False` over.
     """
     return library_version(train) < NO_CACHE_SINCE and not names(train, "trl")
+
+
+def caches_in_training(train: TrainSettings) -> bool:
+    """Whether the outputs that Trainer's `compute_loss` names until it returns have such a cache (frameworks/pytorch.py
+    says in which versions classes make one)."""
+    return caches_in_evaluation(train) and makes_caches(train)
 
 
 _DPO_BY_VERSION = (  # trl's releases, trainer/dpo_trainer.py
@@ -137,6 +143,7 @@ RECORD = Framework(
     as_run=_as_run,
     trainer=True,
     caches_in_evaluation=caches_in_evaluation,
+    caches_in_training=caches_in_training,
     batches="padded",
     classes="as they are",
     attention=attention_of_classes,

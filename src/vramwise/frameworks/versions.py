@@ -85,6 +85,14 @@ def reaches(version: tuple[int, ...] | None, since: tuple[int, ...]) -> bool:
     return version is None or (*version, 0, 0) >= since
 
 
+def makes_caches(train: TrainSettings) -> bool:
+    """Whether transformers' classes fill a cache of keys and values while they train: not in 4.43 and 4.44.
+
+    There modeling_llama.py makes one where `use_cache and … not self.training`; others ask for `use_cache` alone.
+    """
+    return not (4, 43) <= library_version(train) < (4, 45)
+
+
 def names(train: TrainSettings, package: str) -> bool:
     """Whether the scenario names a package, with a version or without."""
     return re.search(rf"\b{package}\b", train.framework_version or "", re.IGNORECASE) is not None

@@ -114,9 +114,13 @@ def names_caches(model: Model, train: ResolvedTrain) -> bool:
     Modeling files turn the cache off where layers are checkpointed (`if self.gradient_checkpointing and
     self.training`).
     """
+    return names_logits_of_last_pass(train) and _fills_a_cache(model, train)
+
+
+def _fills_a_cache(model: Model, train: ResolvedTrain) -> bool:
     if train.checkpointing != "none" or not framework_of(train).caches_in_training(train):
         return False
-    return names_logits_of_last_pass(train) and bool(model.config.get("use_cache", True))
+    return bool(model.config.get("use_cache", True))
 
 
 def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model: Model) -> list[Storage]:
@@ -125,7 +129,7 @@ def cached_by_outputs(run: BlockRun, train: ResolvedTrain, model: Model) -> list
     Modeling files turn the cache off under checkpointing, but gpt_bigcode's only since transformers 4.53: its keys and
     values are views of the fused product, all of which stays until the outputs go.
     """
-    if names_caches(model, train):
+    if names_caches(model, train) or (framework_of(train).trainer and _fills_a_cache(model, train)):
         received = {tensor.storage for tensor in run.incoming}
         return [storage for storage in dict.fromkeys(run.for_cache) if storage not in received]
     cached = has_fact("transformers", "cache_while_checkpointing", model.config.model_type, library_version(train))
