@@ -99,8 +99,8 @@ def test_the_worst_rank_peaks_where_the_estimate_does(reports, name):
     found = measured_of(job, [ranks]).result
     wanted = max(sum(_tensors(phase)) for phase in scenario(RUNS[name]).phases)
     # gloo's threads free what they received out of the profiler's sight: a rank may count a gathered layer late, and
-    # the other rank's half of one that it is about to gather.
-    late = LAYER_BYTES + LAYER_BYTES // 2 if "fsdp" in RUNS[name] else 0
+    # the other one, whole where every thread waits for a core, which it is about to gather.
+    late = 2 * LAYER_BYTES if "fsdp" in RUNS[name] else 0
     least = min(rank.bytes for rank in found.ranks)
     assert 0.99 * wanted <= least <= 1.01 * wanted + late
     assert found.quantities["peak_allocated"].expected == max(rank.bytes for rank in found.ranks)

@@ -39,3 +39,14 @@ def test_elsewhere_all_of_it_is_used(model: str, gpu: str, gpus: int, length: in
     more = {"mem_fraction_static": 0.85, "max_model_len": length}
     before = pool(model, "0.5.4", gpu, gpus, **more)
     assert pool(model, "0.5.17", gpu, gpus, **more) == pytest.approx(before, rel=0.02)
+
+
+def test_a_settled_share_is_that_of_the_flag() -> None:
+    """What AITER leaves is taken once: an answer's own scenario gives the same answer."""
+    scenario = {"model": QWEN, "task": "serve", "gpu": "mi355x", "num_gpus": 2, "serve": {"engine": "sglang"}}
+    first = estimate(scenario)
+    assert estimate(first.scenario).to_dict() == {
+        **first.to_dict(),
+        "notes": estimate(first.scenario).to_dict()["notes"],
+    }
+    assert first.scenario["serve"]["mem_fraction_static"] > 0.8

@@ -214,7 +214,7 @@ def _share(trials: Trials, beside: Change = NO_CHANGE) -> Iterator[Change]:
     key = engine_named(trials.resolved.settings.engine).memory_share
     if key is None or trials.resolved.settings.kv_cache_memory_bytes is not None:
         return
-    percent = round(100 * trials.resolved.share, 6)
+    percent = round(100 * getattr(trials.resolved.settings, key), 6)
     up = range(int(percent) + 1, HIGHEST_RAISED + 1)
     down = range(min(-int(-percent // 1) - 1, HIGHEST_LOWERED), 0, -1)
     for steps in (up, down):

@@ -43,6 +43,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if plan.own is not None and plan.own.reads_host and gpu is not None and gpu.unified_memory:
         plan = replace(plan, reads_host=plan.backend == "cuda")
     needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
+    asked = plan.n_ctx
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)
     plan, changed = _without_copies(plan, changed, capacity, needs)
     from_file = bool(file_tensors(model))
@@ -56,8 +57,9 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         fullest = fullest_device(each, [room.usable_bytes for room in rooms])
         capacity = rooms[fullest].capacity if len(rooms) == len(each) else capacity
         verdict = judge(
-            model, plan, each, fullest, capacity, needs, max(room.usable_bytes for room in rooms) if rooms else None
-        )
+            model, plan, each, fullest, capacity, needs, max(room.usable_bytes for room in rooms) if rooms else None,
+            shrunk=plan.n_ctx < asked,
+        )  # fmt: skip
         quantities["oom"] = Quantity.exact(not verdict.fits)
     notes = (*_notes(scenario, model, plan, from_file), *changed)
     table = resolved(scenario, "serve", plan.settings)

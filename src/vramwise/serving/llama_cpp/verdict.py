@@ -22,10 +22,10 @@ from vramwise.verdict import verdict_of
 
 def judge(
     model: Model, plan: Plan, each: Sequence[Quantity], fullest: int, capacity: Capacity, needs: DeviceNeeds,
-    level: int | None = None,
+    level: int | None = None, *, shrunk: bool = False,
 ) -> Verdict:  # fmt: skip
     """The `fullest` device decides, whose `capacity` it is; `needs` gives the bytes of each device of another plan, of
-    unequal ones `level`led to this room."""
+    unequal ones `level`led to this room. `shrunk`: the engine chose the context itself, by the sum of all devices."""
     room = capacity.usable_bytes
     need = each[fullest]
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
@@ -33,24 +33,25 @@ def judge(
         said = f"{amount(need.expected)} fit in {amount(room)}{on}"
         return verdict_of(need, room, [plan.spread, said] if plan.spread else [said])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
-    reasons.extend(_fixes(model, plan, room if level is None else level, needs))
+    reasons.extend(_fixes(model, plan, room if level is None else level, needs, shrunk=shrunk and len(each) > 1))
     return verdict_of(need, room, reasons)
 
 
-def _fixes(model: Model, plan: Plan, room: int, needs: DeviceNeeds) -> Iterator[str]:
-    """The smallest changes that fit, each on its own."""
-    needed = worst(needs)
+def _fixes(model: Model, plan: Plan, room: int, needs: DeviceNeeds, *, shrunk: bool) -> Iterator[str]:
+    """The smallest changes that fit, each on its own; with a `shrunk` context as it is, which the engine would choose
+    anew, by the sum of devices of which one can be short."""
+    needed, change = worst(needs), f"set n_ctx to {plan.n_ctx:,} and" if shrunk else "set"
     split = fitting_split(plan, room, needs) if plan.devices > 1 and not plan.shares_tensors else ()
     if split:
-        yield f"set tensor_split to {','.join(str(layers) for layers in split)}"
+        yield f"{change} tensor_split to {','.join(str(layers) for layers in split)}"
     cells = largest_context(plan, room, needed)
     if cells:
         yield f"set n_ctx to {cells:,}"
     experts = fewest_host_experts(model, plan, room, needed)
     if experts:
-        yield f"set n_cpu_moe to {experts}"
+        yield f"{change} n_cpu_moe to {experts}"
     layers = most_layers(plan, room, needed)
     if layers:
-        yield f"set n_gpu_layers to {layers} of {plan.num_layers + 1}"
+        yield f"{change} n_gpu_layers to {layers} of {plan.num_layers + 1}"
     if not (split or cells or experts or layers):
         yield "take a smaller file type, a larger GPU, or more of them"

@@ -24,6 +24,7 @@ from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
 from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import CompressedPools, compressed_pools
+from vramwise.serving.sglang.defaults import AITER_SHARE
 from vramwise.serving.sglang.pools import allocated, cell_bytes
 from vramwise.serving.sglang.resolved import DEFAULT_VERSION, SglangResolved, resolve
 from vramwise.serving.sglang.weights import (
@@ -164,11 +165,18 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
         block_size=r.block_size,
         max_model_len=r.max_model_len,
         max_num_seqs=r.max_num_seqs,
-        share_name="mem_fraction_static",
+        share_name=_share_name(r),
         share=r.share,
         most_pool=most * cell if most is not None and cell else None,
         request_pools=None if pools is None else pools.fixed,
     )
+
+
+def _share_name(r: SglangResolved) -> str:
+    """The flag, and with it what AITER takes of its value."""
+    fraction = r.settings.mem_fraction_static
+    name = "mem_fraction_static"
+    return name if fraction is None or fraction == r.share else f"{name} {fraction:g} × {AITER_SHARE:g} (AITER) ="
 
 
 def _outside(r: SglangResolved, gpu: Gpu | None) -> Node:

@@ -29,6 +29,8 @@ DEFAULT_MAX_RUNNING = 2048
 class SglangResolved(ResolvedServe):
     """`batched_tokens` is chunked_prefill_size; batches of up to `cuda_graph_max_bs` are captured.
 
+    `share`: what the attention kernels leave of `mem_fraction_static` (`attention_share`).
+
     `latent_scales`: whether 8-bit rows of sparse latent attention have scales here.
     """
 
@@ -45,13 +47,13 @@ def resolve(given: ServeSettings, model: Model, gpu: Gpu | None, total: int | No
     length = given.max_model_len or model_length(model)
     running, page = (RUNNING, PAGE) if compresses_keys(model) else (DEFAULT_MAX_RUNNING, given.block_size or 1)
     seqs, block = given.max_num_seqs or running, page
-    share = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
-    share = round(share * attention_share(model, version, gfx, given.tensor_parallel_size, length), 6)
+    fraction = given.mem_fraction_static or static_fraction(given, model, version, card, chunk, batch)
+    share = round(fraction * attention_share(model, version, gfx, given.tensor_parallel_size, length), 6)
     settings = given.replace(
         engine_version=text, dtype=storage.dtype,
         kv_cache_dtype=cache_dtype(model, given, storage, version, capability),
         max_model_len=length, max_num_seqs=seqs, chunked_prefill_size=chunk, cuda_graph_max_bs=batch, block_size=block,
-        mem_fraction_static=share,
+        mem_fraction_static=fraction,
     )  # fmt: skip
     return SglangResolved(
         settings=settings, version=version, storage=storage, max_model_len=length, batched_tokens=chunk,
