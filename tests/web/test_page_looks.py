@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -129,3 +130,29 @@ def test_a_press_of_a_slider_lays_out_the_page_a_few_times(page: Any, address: s
     for key in ("ArrowRight", "ArrowLeft") * 3:
         press(key)
     assert layouts() - begun <= 6 * 4
+
+
+ALONE = """
+() => {
+  const found = [];
+  for (const id of ["answer", "view"]) {
+    const texts = document.createTreeWalker(document.getElementById(id), NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      const parent = texts.currentNode.parentElement;
+      const isNumber = /^\\s*[+−-]?\\d[\\d,]*(\\.\\d+)?\\s*(GiB|MiB|KiB|%|s|tokens\\/s)?\\s*$/.test(texts.currentNode.data);
+      if (isNumber && !parent.closest("[data-path][data-value], code, pre, option")) found.push(parent.outerHTML);
+    }
+  }
+  return found;
+}
+"""
+
+
+@pytest.mark.parametrize("view", ["why", "change", "map", "cards", "compare", "right", "share"])
+def test_no_number_of_a_view_is_without_its_place(page: Any, address: str, view: str) -> None:
+    shown(page, address, f"{TUNING}&with={quote(SERVING[1:])}", view)
+    if view == "change":
+        page.click('[data-focus="plan"]')
+        page.wait_for_selector('.plan [data-path="searched"]')
+    assert page.locator("#view [data-path]").count() > 0 or view == "share"
+    assert page.evaluate(ALONE) == []

@@ -30,7 +30,7 @@ def test_the_help_of_every_setting_is_there_in_chinese():
 
 def test_every_text_that_a_script_or_the_page_names_is_there():
     whole = "\n".join(path.read_text("utf-8") for path in SCRIPTS)
-    named = {*re.findall(r'\bt\("([\w.]+)"', whole)}
+    named = {*re.findall(r'\b(?:t|composed)\("([\w.]+)"', whole)}
     named |= set(re.findall(r'data-t(?:-label)?="([\w.]+)"', (PAGE / "index.html").read_text("utf-8")))
     assert named - CATALOGS["en"].keys() == set()
     groups = {*re.findall(r"\bt\(`(\w+)\.", whole)}

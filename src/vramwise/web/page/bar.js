@@ -3,7 +3,7 @@
 import { colourOf } from "./colours.js";
 import { h, s } from "./dom.js";
 import { gib, interval, number, sizeText } from "./format.js";
-import { named, t } from "./i18n.js";
+import { composed, named, t } from "./i18n.js";
 
 const WIDTH = 1000;
 const MOST = 8;
@@ -52,7 +52,7 @@ export function bar(result) {
       s("circle", { cx: x(need.expected), cy: 64, r: 3.5 })) : null,
     usable ? s("path", { class: "limit", d: `M${x(usable)} 4V60` }) : null);
   return h("figure", { class: "bar-figure" }, picture,
-    h("div", { class: "axis", "aria-hidden": "true" }, usable ? flag(x(usable) / WIDTH, t("bar.usable", { size: gib(usable) })) : null),
+    h("div", { class: "axis", "aria-hidden": "true" }, usable ? flag(x(usable) / WIDTH, composed("bar.usable", { size: number("capacity.usable_bytes", usable, gib(usable)) })) : null),
     h("figcaption", { class: "caption" }, t("bar.caption", { moment: named("moment", phase.name) }), " ", number(`phases.${index}.bytes`, phase.bytes, gib(phase.bytes)), " GiB",
       need && phase.bytes > need.expected && "kv_cache_tokens" in result.quantities ? t("bar.pool") : "", need ? ` · ${t("bar.bracket")}` : ""));
 }

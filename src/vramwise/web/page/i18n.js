@@ -31,6 +31,11 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
 }
 
+/* A text as the children of an element, with elements where its names in braces stand. */
+export function composed(key, values) {
+  return (catalog[key] ?? fallback[key] ?? key).split(/\{(\w+)\}/).map((part, i) => (i % 2 === 0 ? part : values[part]));
+}
+
 /* The program's own word (a term, a moment, a counter) in this language, else as the program says it. */
 export function named(group, word, otherwise = word) {
   return catalog[`${group}.${word}`] ?? said(otherwise);

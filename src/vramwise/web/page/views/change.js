@@ -4,8 +4,8 @@ import { changeText, word } from "../answer.js";
 import { ask } from "../api.js";
 import { fill, h } from "../dom.js";
 import { suggestionsFor } from "../fixes.js";
-import { chance, gib, interval, number, quantityText } from "../format.js";
-import { sentence, t } from "../i18n.js";
+import { chance, count, gib, interval, number, quantityText } from "../format.js";
+import { composed, sentence, t } from "../i18n.js";
 import { apply, setScenario, state } from "../state.js";
 
 let planned = null;
@@ -55,7 +55,7 @@ function options(answer) {
       : one.tokens_per_second ? [number(`options.${i}.tokens_per_second.expected`, one.tokens_per_second.expected, quantityText("tokens_per_second", one.tokens_per_second.expected)), " tokens/s"] : null),
     h("span", {}, number(`options.${i}.probability`, one.probability, chance(one.probability))),
     isAsAsked(one) ? null : h("button", { type: "button", class: "apply", "data-focus": `plan-${i}`, onclick: () => take(one), "aria-label": `${t("change.apply")}: ${one.words}` }, t("change.apply"))))),
-  h("p", { class: "lead" }, t("change.binding"), " ", sentence("span", {}, answer.binding), ` · ${t("change.searched", { count: answer.searched })}`)];
+  h("p", { class: "lead" }, t("change.binding"), " ", sentence("span", {}, answer.binding), " · ", composed("change.searched", { count: number("searched", answer.searched, count(answer.searched)) }))];
 }
 
 /* The scenario itself, where it fits already. */

@@ -3,7 +3,7 @@
 import { word } from "../answer.js";
 import { newest } from "../api.js";
 import { fill, h } from "../dom.js";
-import { gib, interval, number, signedGib } from "../format.js";
+import { count, gib, interval, number, signedGib } from "../format.js";
 import { named, t } from "../i18n.js";
 import { setOther, setScenario, state } from "../state.js";
 
@@ -23,8 +23,8 @@ export async function render(root, { scenario }) {
   fill(root, h("h2", {}, t("view.compare")), tools,
     h("div", { class: "sides" }, side(answer, "a"), side(answer, "b"),
       h("div", { class: "side" }, h("h3", {}, t("compare.difference")), h("p", { class: "big" }, number("difference", answer.difference, signedGib(answer.difference)), " GiB"))),
-    answer.settings.length ? [h("h3", {}, t("compare.settings")), h("div", { class: "scroll" }, h("table", { class: "list" }, head(["key", "a", "b"]), h("tbody", {}, answer.settings.map((one) =>
-      h("tr", {}, h("th", { scope: "row" }, h("code", {}, one.key)), ["a", "b"].map((name) => h("td", {}, shown(one[name]))))))))] : null,
+    answer.settings.length ? [h("h3", {}, t("compare.settings")), h("div", { class: "scroll" }, h("table", { class: "list" }, head(["key", "a", "b"]), h("tbody", {}, answer.settings.map((one, i) =>
+      h("tr", {}, h("th", { scope: "row" }, h("code", {}, one.key)), ["a", "b"].map((name) => h("td", {}, shown(`settings.${i}.${name}`, one[name]))))))))] : null,
     h("h3", {}, t("compare.terms")),
     h("div", { class: "scroll" }, h("table", { class: "list" }, head(["term", "a", "b", "difference"], h("td", { class: "gauge" })), h("tbody", {}, answer.terms.map((one, i) =>
       h("tr", {}, h("th", { scope: "row" }, one.path.split("/").map((part) => named("term", part)).join(" / ")), ["a", "b", "difference"].map((name) =>
@@ -32,7 +32,8 @@ export async function render(root, { scenario }) {
       h("td", { class: "gauge", "aria-hidden": "true" }, h("i", { class: one.difference > 0 ? "more" : "less", style: { width: `${(100 * Math.abs(one.difference)) / most}%` } }))))))));
 }
 
-const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value));
+const shown = (path, value) => (value === null || value === undefined ? "–" : typeof value === "number" ? number(path, value, Number.isInteger(value) ? count(value) : String(value))
+  : typeof value === "object" ? JSON.stringify(value) : String(value));
 const head = (names, more = null) => h("thead", {}, h("tr", {}, names.map((one) => h("th", { scope: "col" }, t(`compare.${one}`))), more));
 
 function side(answer, name) {

@@ -61,8 +61,8 @@ function heat(answer, own) {
       number(`needed_bytes.${i}.${j}`, need, gib(need)), word ? h("span", { class: "cell-mark", "aria-hidden": "true" }, MARKS[word]) : null));
   };
   return h("table", { class: "heat-table" }, h("caption", { class: "hidden" }, t("map.caption", { x: x.key, y: y.key })),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key}\u00a0→`, h("br"), `${y.key}\u00a0↓`), x.values.map((one) => h("th", { scope: "col" }, shownAs(one))))),
-    h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, shownAs(one)), x.values.map((_, j) => cell(i, j))))));
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key}\u00a0→`, h("br"), `${y.key}\u00a0↓`), x.values.map((one, j) => h("th", { scope: "col" }, number(`x.values.${j}`, one, shownAs(one)))))),
+    h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, number(`y.values.${i}`, one, shownAs(one))), x.values.map((_, j) => cell(i, j))))));
 }
 
 function key() {

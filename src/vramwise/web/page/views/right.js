@@ -3,7 +3,7 @@
 import { ask, newest } from "../api.js";
 import { fill, h } from "../dom.js";
 import { count, isBytes, number, quantityText, signedPercent } from "../format.js";
-import { named, t } from "../i18n.js";
+import { composed, named, t } from "../i18n.js";
 import { setScenario, state } from "../state.js";
 
 const asked = newest("nearest");
@@ -71,7 +71,7 @@ async function load(where, by) {
 function errors(answer, where) {
   const share = (path, value, sign) => h("td", {}, value === null ? "–" : number(path, value, sign ? signedPercent(value) : `${(value * 100).toFixed(1)} %`));
   return [h("p", { class: "row" }, h("label", {}, t("right.by"), " ", h("select", { onchange: (event) => load(where, event.target.value) }, ["engine", "source", "specified"].map((one) => h("option", { value: one, selected: one === answer.by }, t(`right.by_${one}`))))),
-    h("span", {}, t("right.cases", { count: count(answer.cases) }))),
+    h("span", {}, composed("right.cases", { count: number("cases", answer.cases, count(answer.cases)) }))),
   h("div", { class: "scroll" }, h("table", { class: "list" }, head(["group", "quantity", "count", "median_error", "median_absolute", "p90", "worst", "inside", "width"]), h("tbody", {}, answer.rows.map((row, i) =>
     h("tr", {}, h("th", { scope: "row" }, row.group), h("td", {}, named("quantity", row.quantity)), h("td", {}, number(`rows.${i}.count`, row.count, count(row.count))),
       share(`rows.${i}.median_error`, row.median_error, true), share(`rows.${i}.median_absolute_error`, row.median_absolute_error), share(`rows.${i}.p90_absolute_error`, row.p90_absolute_error),
