@@ -282,6 +282,17 @@ def test_across_nodes_the_network_decides_and_one_card_has_no_links():
     assert steps_over_links(scenario.replace(num_gpus=1)) == ()
 
 
+def test_machines_that_clouds_rent_are_an_inventory_by_their_names(tmp_path):
+    file = tmp_path / "cloud.csv"
+    file.write_text("id,count,price_per_hour\np5.48xlarge,2,98\nl4,3,0.8\n")
+    rented, own = read_inventory(str(file))
+    assert (rented.gpu, rented.count, rented.per_node, rented.price_per_hour) == ("h100-sxm-80gb", 16, 8, 12.25)
+    assert (own.gpu, own.count, own.price_per_hour) == ("l4", 3, 0.8)
+    file.write_text("name,gpus\np5.48xlarge,2\n")
+    with pytest.raises(UsageError, match=r"cloud\.csv: gpu 1: expected columns id and count \(and per_node"):
+        read_inventory(str(file))
+
+
 def test_serving_looks_at_every_card_of_an_inventory():
     host = 8 * 2**30
     pools = (Pool("rtx-4060", 1, 8, 0.2, host), Pool("rtx-4090", 1, 8, 0.5, host), Pool("h100-sxm-80gb", 1, 8, 2.5))

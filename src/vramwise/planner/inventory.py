@@ -21,6 +21,7 @@ from vramwise.hardware import find_gpu
 from vramwise.records import record
 from vramwise.scenario import read_table_file
 from vramwise.scenario.files import read_text_file
+from vramwise.scenario.machines import machine_named
 from vramwise.units import parse_bytes
 
 _KEYS = ("id", "count", "per_node", "price_per_hour", "host_ram", "interconnect")
@@ -53,6 +54,10 @@ def read_inventory(path: str) -> list[Pool]:
         raise UsageError(f"{where}: expected entries [[gpu]] with id and count, found none")
     if len(rows) > _MOST_POOLS:
         raise UsageError(f"{where}: at most {_MOST_POOLS} entries, got {len(rows):,}")
+    what = "columns" if path.lower().endswith(".csv") else "a table with"
+    if any(not isinstance(row, Mapping) or "id" not in row for row in rows):
+        number = next(n for n, row in enumerate(rows, 1) if not isinstance(row, Mapping) or "id" not in row)
+        raise UsageError(f"{where}: gpu {number}: expected {what} id and count (and {', '.join(_KEYS[2:])})")
     return [_pool(row, f"{where}: gpu {number}") for number, row in enumerate(rows, 1)]
 
 
@@ -68,14 +73,15 @@ def _csv_rows(path: str) -> list[Mapping[str, object]]:
         raise UsageError(f"{shown_path(path)}: is no CSV file that can be read ({problem})") from None
 
 
-def _pool(row: object, where: str) -> Pool:
-    if not isinstance(row, Mapping) or "id" not in row:
-        raise UsageError(f"{where}: expected a table with id and count")
+def _pool(row: Mapping[str, object], where: str) -> Pool:
+    """The pool of an entry; of a rented machine's name `count` is how many of them, and its price that of one."""
     strange = [str(key) for key in row if key not in _KEYS]
     if strange:
         raise UsageError(f"{where}: unknown key {strange[0]!r}: expected {', '.join(_KEYS)}")
+    machine = machine_named(str(row["id"]))
+    cards = 1 if machine is None else machine.count
     try:
-        gpu = find_gpu(str(row["id"])).gpu
+        gpu = find_gpu(str(row["id"]) if machine is None else machine.gpu).gpu
         memory = parse_bytes(str(row["host_ram"])) if "host_ram" in row else None
     except (UnknownNameError, UsageError, ScenarioError) as problem:
         raise UsageError(f"{where}: {problem}") from None
@@ -85,9 +91,9 @@ def _pool(row: object, where: str) -> Pool:
     network = _number(row, "interconnect", where)
     return Pool(
         gpu=gpu.id,
-        count=_whole(row, "count", where, 1),
-        per_node=_whole(row, "per_node", where, 8),
-        price_per_hour=price,
+        count=_whole(row, "count", where, 1) * cards,
+        per_node=_whole(row, "per_node", where, 8 if machine is None else cards),
+        price_per_hour=None if price is None else price / cards,
         host_ram_bytes=memory,
         network_gbit_s=None if network is None else max(1, round(network)),
     )
@@ -100,7 +106,8 @@ def _number(row: Mapping[str, object], key: str, where: str) -> float | None:
     except ValueError:
         found = -1.0
     if found is not None and not 0 <= found < MOST_CARDS:
-        raise UsageError(f"{where}: {key}: expected a number from 0 to {MOST_CARDS:,}, got {str(value)[:40]!r}")
+        unit = " of Gbit/s" if key == "interconnect" else ""
+        raise UsageError(f"{where}: {key}: expected a number{unit} from 0 to {MOST_CARDS:,}, got {str(value)[:40]!r}")
     return found
 
 
