@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 from vramwise import Wishes, estimate
@@ -83,13 +84,18 @@ def candidates(own: Scenario) -> Iterator[tuple[float, Scenario]]:
             continue
 
 
+_ALONE = (
+    "    no other: no layout of 1 to 8 tensor-parallel ranks and 1 to 32 stages, powers of two, has this batch here",
+)
+
+
 @record
 class Judged:
     """The places of a run among all candidates and among those of its kind, and notes where these are low."""
 
     place: tuple[int, int]
     of_its_kind: tuple[int, int]
-    notes: tuple[str, ...]
+    notes: tuple[Sequence[str], ...]
 
 
 def judged(own: Scenario) -> Judged:
@@ -98,10 +104,10 @@ def judged(own: Scenario) -> Judged:
     found = sorted(candidates(own), key=lambda one: -one[0])
     alike = _of_its_kind(own, rate, found)
     places = tuple((1 + sum(other > rate for other, _ in those), len(those)) for those in (found, alike))
-    notes: list[str] = []
+    notes: list[Sequence[str]] = [] if found else [_ALONE]
     for name, place, those in zip(("of all", "of its kind"), places, (found, alike), strict=True):
         if those and is_low(place):
-            notes += note(name, own, rate, *those[0])
+            notes.append(note(name, own, rate, *those[0]))
     return Judged(*places, tuple(notes))
 
 
@@ -117,8 +123,8 @@ def note(name: str, own: Scenario, rate: float, best: float, made: Scenario) -> 
     left_out = [words for holds, words in _NOT_COUNTED if holds(own.train, made.train)]
     return (
         f"    {name}: {best / rate - 1:+.0%} with {other or 'the same'}",
-        f"        preferred for {gains(parts_of_step(own), parts_of_step(made)) or 'more sequences a step'}",
-        f"        not counted: {'; '.join(left_out)}",
+        f"        preferred for {gains(parts_of_step(own), parts_of_step(made)) or 'less than half a percent of any part'}",
+        *(f"        not counted: {words}" for words in left_out),
     )
 
 
@@ -148,7 +154,7 @@ def main() -> None:
     for case, own in multi_node(word):
         found = judged(own)
         shown = [f"{place}/{many}" for place, many in (found.place, found.of_its_kind)]
-        print(f"{case.id:<46}{shown[0]:>12}{shown[1]:>14}", *found.notes, sep="\n", flush=True)
+        print(f"{case.id:<46}{shown[0]:>12}{shown[1]:>14}", *chain(*found.notes), sep="\n", flush=True)
 
 
 def _of_its_kind(own: Scenario, rate: float, found: list[tuple[float, Scenario]]) -> list[tuple[float, Scenario]]:

@@ -46,11 +46,15 @@ def test_the_page_shows_what_the_script_prints(script: str) -> None:
 def test_a_published_layout_stands_among_the_best_tenth_or_a_note_says_why(run: str) -> None:
     found = LAYOUTS.judged(RUNS[run])
     low = sum(LAYOUTS.is_low(place) for place in (found.place, found.of_its_kind) if place[1])
-    assert len(found.notes) == 3 * low
-    for title, why, left_out in zip(*[iter(found.notes)] * 3, strict=True):
+    if not found.place[1]:
+        assert found.notes
+        return
+    assert len(found.notes) == low
+    for title, why, *left_out in found.notes:
         assert "with the same" not in title
         assert "preferred for" in why
-        assert left_out.strip() != "not counted:"
+        assert len(left_out) > 1
+        assert all(line.startswith("        not counted: ") for line in left_out)
 
 
 @pytest.mark.parametrize(
@@ -65,10 +69,10 @@ def test_a_published_layout_stands_among_the_best_tenth_or_a_note_says_why(run: 
 def test_a_note_says_what_another_layout_gains_and_what_is_not_counted(run, values, gained, left_out):
     own = RUNS[run]
     made = changed(own, values)
-    title, why, missing = LAYOUTS.note("of all", own, tokens_per_second(own), tokens_per_second(made), made)
+    title, why, *missing = LAYOUTS.note("of all", own, tokens_per_second(own), tokens_per_second(made), made)
     assert all(f"{key} {value} for " in title for key, value in values.items())
     assert gained in why
-    assert left_out in missing
+    assert any(left_out in line for line in missing)
 
 
 def test_the_parts_of_a_step_are_its_seconds():
