@@ -123,7 +123,7 @@ def note(name: str, own: Scenario, rate: float, best: float, made: Scenario) -> 
     left_out = [words for holds, words in _NOT_COUNTED if holds(own.train, made.train)]
     return (
         f"    {name}: {best / rate - 1:+.0%} with {other or 'the same'}",
-        f"        preferred for {gains(parts_of_step(own), parts_of_step(made)) or 'less than half a percent of any part'}",
+        f"        preferred for {gains(parts_of_step(own), parts_of_step(made)) or 'less than 0.5 % of any part'}",
         *(f"        not counted: {words}" for words in left_out),
     )
 
