@@ -93,9 +93,17 @@ def _part_needs(plan: Plan, counts: Sequence[int], device: int, left: int, needs
 
 
 def largest_context(plan: Plan, room: int, needed: Needed, least: int = PADDING) -> int:
-    """Cells of the largest context, in steps of 256, with which the plan needs no more than `room`; 0 for none."""
-    steps = largest_within(lambda n: needed(with_context(plan, n * PADDING)), room, plan.n_ctx // PADDING)
-    return steps * PADDING if steps * PADDING >= least else 0
+    """Cells of the largest context, in steps of 256 and `least` at the least, with which the plan needs no more than
+    `room`; 0 for none."""
+    most, first = plan.n_ctx // PADDING, -(-least // PADDING)
+    if first > most:
+        return 0
+    at_first = needed(with_context(plan, first * PADDING))
+    if at_first > room:
+        return 0
+    return PADDING * largest_within(
+        lambda n: needed(with_context(plan, n * PADDING)), room, most, known=(first, at_first)
+    )
 
 
 def most_layers(plan: Plan, room: int, needed: Needed) -> int:
