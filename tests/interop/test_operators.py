@@ -158,3 +158,12 @@ def test_one_service_without_an_answer_leaves_the_others_theirs(
     assert "not answered, though the file starts it: broken" in " ".join(printed.out.split())
     assert printed.err.startswith('vramwise: unknown: unknown model "nobody/has-this"')
     assert printed.err.count("\n") == 1
+
+
+def test_a_chart_that_is_not_filled_in_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "deployment.yaml"
+    file.write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  {{- with .Values.x }}\n  name: {{ .y }}\n", "utf-8"
+    )
+    assert main(["estimate", str(file)]) == 4
+    assert "not YAML but a template ({{ … }}): give it filled in" in capsys.readouterr().err
