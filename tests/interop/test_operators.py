@@ -167,3 +167,18 @@ def test_a_chart_that_is_not_filled_in_is_told_so(tmp_path: Path, capsys: pytest
     )
     assert main(["estimate", str(file)]) == 4
     assert "not YAML but a template ({{ … }}): give it filled in" in capsys.readouterr().err
+
+
+def test_values_of_the_stack_name_what_they_leave_out(tmp_path: Path) -> None:
+    text = """
+servingEngineSpec:
+  modelSpec:
+  - {name: q, repository: vllm/vllm-openai, tag: v0.10.1, modelURL: Qwen/Qwen3-8B, requestGPU: 1, shmSize: 6Gi,
+     env: [{name: VLLM_USE_V1, value: "0"}], lmcacheConfig: {enabled: true},
+     vllmConfig: {maxModelLen: 4096, runner: pooling, prometheusMultiprocDir: /tmp}}
+"""
+    (answer,) = read(tmp_path, text, "values.yaml")
+    holds(answer, max_model_len=4096, enable_prefix_caching=False, use_v1=False, pooling=True, engine_version="0.10.1")
+    notes = " / ".join(answer.launch.notes)
+    assert "no effect on the memory counted here: vllmConfig.prometheusMultiprocDir, shmSize" in notes
+    assert "--kv-transfer-config is not counted" in notes

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vramwise.engines.vllm import RECORD as VLLM
+from vramwise.errors import clipped
 from vramwise.interop.files.programs import Program
 from vramwise.interop.files.tables import Table, table_in, tables_in
 from vramwise.interop.launch.options import NO_EFFECT
@@ -18,10 +19,14 @@ from vramwise.interop.launch.options import NO_EFFECT
 _FLAGS = {
     "tensorParallelSize": "--tensor-parallel-size", "pipelineParallelSize": "--pipeline-parallel-size",
     "maxNumSeqs": "--max-num-seqs", "maxModelLen": "--max-model-len", "dtype": "--dtype",
-    "gpuMemoryUtilization": "--gpu-memory-utilization", "maxLoras": "--max-loras",
+    "gpuMemoryUtilization": "--gpu-memory-utilization", "maxLoras": "--max-loras", "runner": "--runner",
+    "convert": "--convert",
 }  # fmt: skip
 _SWITCHES = {"enablePrefixCaching": "--enable-prefix-caching", "enableChunkedPrefill": "--enable-chunked-prefill",
              "enableLoRA": "--enable-lora"}  # fmt: skip
+_OF_A_MODEL = frozenset({"name", "repository", "tag", "modelURL", "vllmConfig", "enableLoRA", "env", "lmcacheConfig",
+                         "requestGPU"})  # fmt: skip
+_CONNECTOR = ("--kv-transfer-config", '{"kv_connector": "LMCacheConnectorV1"}')
 _USE_V1 = "VLLM_USE_V1"
 _HANDLED = frozenset({*_FLAGS, *_SWITCHES, "extraArgs", "v0", "v1"})
 
@@ -44,8 +49,13 @@ def _program(spec: Mapping[str, object]) -> Program:
         words.append("--enable-lora")
     before = [f"{_USE_V1}=0"] if str(config.get("v0")) == "1" or str(config.get("v1")) == "0" else []
     image = f"{spec.get('repository') or 'vllm/vllm-openai'}:{spec.get('tag') or 'latest'}"
-    passed = sorted(str(name) for name in config if name not in _HANDLED)
-    notes = (f"vllmConfig, without effect on the memory counted here: {', '.join(passed)}",) if passed else ()
+    if config and "--enable-prefix-caching" not in words:
+        words.append("--no-enable-prefix-caching")  # the template states it wherever there is a vllmConfig
+    words += _CONNECTOR if table_in(spec.get("lmcacheConfig")).get("enabled") is True else ()
+    before += [f"{one.get('name')}={one['value']}" for one in tables_in(spec.get("env")) if "value" in one]
+    passed = [f"vllmConfig.{name}" for name in config if name not in _HANDLED]
+    passed += [str(name) for name in spec if name not in _OF_A_MODEL]
+    notes = (f"{NO_EFFECT}{', '.join(clipped(name, 60) for name in passed)}",) if passed else ()
     model = str(spec.get("modelURL") or "")
     return Program(str(spec.get("name") or model), (*before, image, "vllm", "serve", model, *words), notes)
 
@@ -71,7 +81,7 @@ def vllm_runtime(document: object, name: str) -> list[Program] | None:
     extra = server.get("extraArgs")
     words += [str(one) for one in extra] if isinstance(extra, list) else []
     if table_in(spec.get("lmCacheConfig")).get("enabled") is True:
-        words += ["--kv-transfer-config", '{"kv_connector": "LMCacheConnectorV1"}']
+        words += [*_CONNECTOR]
     variables = [f"{one.get('name')}={one['value']}" for one in tables_in(server.get("env")) if "value" in one]
     before = [f"{_USE_V1}={1 if server.get('v1') is True else 0}", *variables]
     return [Program(name, (*before, *_image(spec), VLLM.name, "serve", str(model.get("modelURL") or ""), *words),
