@@ -285,9 +285,11 @@ def test_experts_on_the_host_are_offered_where_they_help() -> None:
 
 def test_advice_beside_a_context_that_the_engine_chose_names_that_context() -> None:
     """It is chosen by the sum of the cards (common/fit.cpp), anew with every change, and one card can be short."""
-    scenario = {"model": "baidu/ERNIE-4.5-300B-A47B-Base-PT", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
-                "gpu_total_bytes": 16945709056,
-                "serve": {"engine": "llama.cpp", "tensor_split": [1, 1], "flash_attn": False, "n_ubatch": 2048}}  # fmt: skip
+    scenario = {
+        "model": "baidu/ERNIE-4.5-300B-A47B-Base-PT", "task": "serve", "gpu": "h100-sxm-80gb", "num_gpus": 2,
+        "gpu_total_bytes": 16945709056,
+        "serve": {"engine": "llama.cpp", "tensor_split": [1, 1], "flash_attn": False, "n_ubatch": 2048},
+    }  # fmt: skip
     reason = next(r for r in estimate(scenario).verdict.reasons if "n_cpu_moe" in r)
     assert reason == "set n_ctx to 4,096 and n_cpu_moe to 52"
     scenario["serve"]["n_cpu_moe"] = 52
