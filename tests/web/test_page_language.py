@@ -72,3 +72,21 @@ def test_no_english_sentence_is_left_in_any_view(page, address, scenario):
         page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
         left = [text for text in page.evaluate(VISIBLE_TEXTS) if ENGLISH.search(text)]
         assert left == [], view
+
+
+@pytest.mark.parametrize(("locale", "shown", "button"), [("zh-CN", "zh-Hans", "English"), ("de-DE", "en", "中文")])
+def test_the_language_is_the_browsers_until_one_is_chosen(page, address, locale, shown, button):
+    for key, value in (("language", locale), ("languages", [locale])):
+        page.add_init_script(f"Object.defineProperty(navigator, '{key}', {{ value: {json.dumps(value)} }})")
+
+    def language_of_a_page_opened_anew():
+        page.goto("about:blank")
+        page.goto(f"{address}#model=gpt2")
+        page.wait_for_selector(".ready .headline")
+        return page.get_attribute("html", "lang")
+
+    assert language_of_a_page_opened_anew() == shown
+    assert page.inner_text("#language") == button
+    page.click("#language")
+    page.wait_for_function("was => document.documentElement.lang !== was", arg=shown)
+    assert language_of_a_page_opened_anew() == {"zh-Hans": "en", "en": "zh-Hans"}[shown]

@@ -77,6 +77,18 @@ def test_all_moments_of_a_step_are_seen_at_once(page: Any, address: str) -> None
     assert page.eval_on_selector_all("#view .scroll", CUT) == []
 
 
+def test_a_moment_that_is_pointed_at_shows_its_terms(page: Any, address: str) -> None:
+    shown(page, address, TUNING)
+    moments, peak = page.locator(".moment"), page.inner_text(".readout")
+    moments.first.hover()
+    assert page.inner_text(".readout").startswith(moments.first.locator(".name").inner_text())
+    paths = page.eval_on_selector_all(".terms > details [data-path]", "all => all.map(one => one.dataset.path)")
+    assert paths
+    assert all(one.startswith("phases.0.") for one in paths)
+    page.mouse.move(0, 0)
+    assert page.inner_text(".readout") == peak
+
+
 def test_sizes_of_changes_stand_below_one_another(page: Any, address: str) -> None:
     shown(page, address, SERVING, "change")
     ends = page.eval_on_selector_all(".option > .amount", "all => all.map(one => one.getBoundingClientRect().right)")
@@ -139,8 +151,9 @@ ALONE = """
     const texts = document.createTreeWalker(document.getElementById(id), NodeFilter.SHOW_TEXT);
     while (texts.nextNode()) {
       const parent = texts.currentNode.parentElement;
-      const isNumber = /^\\s*[+−-]?\\d[\\d,]*(\\.\\d+)?\\s*(GiB|MiB|KiB|%|s|tokens\\/s)?\\s*$/.test(texts.currentNode.data);
-      if (isNumber && !parent.closest("[data-path][data-value], code, pre, option")) found.push(parent.outerHTML);
+      const number = /^\\s*[+−-]?\\d[\\d,]*(\\.\\d+)?\\s*(GiB|MiB|KiB|%|s|tokens\\/s)?\\s*$/;
+      const hasPlace = parent.closest("[data-path][data-value], code, pre, option");
+      if (number.test(texts.currentNode.data) && !hasPlace) found.push(parent.outerHTML);
     }
   }
   return found;
