@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -78,5 +77,7 @@ def records(cls: type[R], rows: Iterable[Row]) -> tuple[R, ...]:
     Annotations are read as they are written (`from __future__ import annotations`). Raises KeyError for a field of
     another kind or without a column, ValueError for a cell that is no number.
     """
+    from dataclasses import fields  # which most tables never need
+
     readers = {field.name: _READERS[str(field.type)] for field in fields(cls)}
     return tuple(cls(**{name: read(row[name]) for name, read in readers.items()}) for row in rows)

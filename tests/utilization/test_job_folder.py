@@ -324,7 +324,7 @@ def test_flags_of_a_folder_without_one(traces, flags, capsys):
 
 
 def test_without_duckdb_several_traces_are_answered_one_by_one(traces, monkeypatch, capsys):
-    monkeypatch.setattr("vramwise.cli.profile_job.find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert main(["profile", str(traces)]) == 0
     printed = capsys.readouterr().out
     assert "rank 7" in printed

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,20 @@ from made_traces import ADD, ALL_REDUCE, GEMM
 
 from vramwise.utilization.job.parquet import Named, ParquetFile
 from vramwise.utilization.job.schema import TEXT, WHOLE, YES_NO
+from vramwise.utilization.profiler.analysis import analyse
+from vramwise.utilization.profiler.recording import (
+    Collectives,
+    CpuCalls,
+    GpuEvents,
+    Likes,
+    ProductCalls,
+    Recording,
+    StepMark,
+)
 
 EVENTS = 240_000
 """Kernels and as many launches, with little else: what a trace of some 350 MB leaves."""
+FIGURED = 150_000
 MOST_MIB = 120
 MAP = """
 import re, sys
@@ -68,6 +80,31 @@ def test_a_process_of_the_map_stays_below_120_mib(tmp_path: Path) -> None:
 WIDE = st.integers(-(2**62), 2**62)
 NUMBERS = st.one_of(WIDE, st.integers(0, 99), st.just(7))
 WORDS = st.text(max_size=5)
+
+
+@pytest.mark.parametrize("rounds", [True, False])
+def test_the_figures_of_one_trace_take_few_bytes_an_event(rounds: bool) -> None:
+    """A trace of 500 MB, which has 340,000 kernels as this one, is answered in 95 MiB."""
+    place = np.arange(FIGURED)
+    names = (GEMM, ADD, ALL_REDUCE)
+    likes = Likes(np.zeros(3, int), np.arange(3), np.array([7, 7, 20]), np.zeros(3, int), np.full(3, 4.5), np.ones(3))
+    like = np.where(place % 10 == 9, 2, place % 2).astype(np.int32)
+    start, lasts = 20_000 * place + 500 * rounds, np.full(FIGURED, 15_000)
+    number = place.astype(np.int32)
+    steps = tuple(StepMark(f"ProfilerStep#{i}", 5_000 * FIGURED * i, 5_000 * FIGURED, False) for i in range(4))
+    recording = Recording(
+        "t.json", {}, FIGURED, False, names, GpuEvents(likes, start, lasts, number, number, like),
+        CpuCalls(start - 300, lasts // 3, like, number), ProductCalls(number, place), steps,
+        Collectives((), *[place[:0]] * 3), (), not rounds, {},
+    )  # fmt: skip
+    tracemalloc.start()
+    try:
+        figures = analyse([recording])["ranks"]["0"]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert figures["all_events"]["gpu_events"] == FIGURED
+    assert peak / FIGURED < 160
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,7 +17,6 @@ from typing import NoReturn, Protocol, cast
 from vramwise import __version__
 from vramwise.cli.language import choose, complain, said
 from vramwise.cli.parsing import HELP_FLAGS, CommandParser
-from vramwise.cli.site_flags import site_of
 from vramwise.errors import SourceError, UsageError, VramwiseError, clipped, nearest
 from vramwise.files import shown_path
 
@@ -145,8 +144,13 @@ def _dispatch(arguments: list[str]) -> int:
         return leaving.code if isinstance(leaving.code, int) else 0
     if getattr(args, "offline", False):
         os.environ["HF_HUB_OFFLINE"] = "1"
+    run = command_module(first).run
+    if not any(hasattr(args, flag) for flag in ("site", "no_site", "calibrate")):
+        return run(args)
+    from vramwise.cli.site_flags import site_of
+
     with site_of(args):
-        return command_module(first).run(args)
+        return run(args)
 
 
 def _overview() -> str:

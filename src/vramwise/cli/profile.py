@@ -20,8 +20,6 @@ from vramwise.cli.profile_job import (
     run_rank,
     trace_of,
 )
-from vramwise.cli.profile_ways import HELP as RUN_HELP
-from vramwise.cli.profile_ways import times_of_traces, way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.files import write_file
 
@@ -30,6 +28,10 @@ if TYPE_CHECKING:
 
 RANKS_IN_FULL = 4
 NO_JOB = "who makes others wait, slow links and the largest losses of the job: pip install 'vramwise[scale]'"
+RUN_HELP = (
+    "the run behind the trace, as `vramwise mfu` takes it (MODEL --gpu … --tokens-per-second-per-gpu … --reference …): "
+    "also print its utilization by FLOPs, by throughput and by the trace side by side"
+)
 HELP = "read traces of PyTorch, Nsight Systems, ROCm, JAX, Chakra: compute, exposed communication, idle, kernels"
 
 
@@ -117,6 +119,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.critical_path is not None:
         answer["critical_path"] = critical_path_of(recordings, args.critical_path)
     if args.run is not None:
+        from vramwise.cli.profile_ways import times_of_traces, ways_of
+
         answer["ways"] = ways_of(times_of_traces(answer), args.run)
     if args.plot:
         from vramwise.utilization.profiler.picture import picture
@@ -125,6 +129,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(answer, indent=1, allow_nan=False, ensure_ascii=False))
         return 0
+    from vramwise.cli.profile_ways import way_lines
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile import definition_lines, profile_lines
     from vramwise.cli.screens.profile_job import job_lines

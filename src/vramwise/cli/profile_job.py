@@ -6,10 +6,8 @@ import argparse
 import json
 import sys
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from vramwise.cli.profile_ways import way_lines, ways_of
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.units import counted
 
@@ -74,6 +72,8 @@ def is_for_once(args: argparse.Namespace, few: int) -> bool:
         return False
     if args.jobs is not None or args.dask is not None:
         return True
+    from importlib.util import find_spec
+
     from vramwise.utilization.profiler.files import trace_paths
 
     of_traces = args.json or (args.rank is None and any(getattr(args, flag) for flag in (*NOT_IN_TABLES, "steps")))
@@ -90,6 +90,7 @@ def run_job(folder: JobFolder, args: argparse.Namespace) -> int:
     found = {"job": answer_of(folder), **_of_tables(folder, args)}
     if args.json:
         return _print_json(found)
+    from vramwise.cli.profile_ways import way_lines
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile_job import job_lines
     from vramwise.cli.screens.profile_path import path_lines
@@ -124,6 +125,8 @@ def _of_tables(folder: JobFolder, args: argparse.Namespace) -> dict[str, Any]:
         if args.critical_path is not None:
             found["critical_path"] = job_path(tables, args.critical_path, args.rank)
         if args.run is not None:
+            from vramwise.cli.profile_ways import ways_of
+
             found["ways"] = ways_of(times_of(tables, args.rank), args.run)
     return found
 
@@ -143,6 +146,8 @@ def not_read(failed: Sequence[str]) -> str:
 
 def job_of(recordings: Sequence[Recording]) -> dict[str, Any] | None:
     """The whole job of traces that were just read; None without the extra `scale`."""
+    from importlib.util import find_spec
+
     from vramwise.utilization.job.answer import job_answer
     from vramwise.utilization.job.parquet import ParquetFile
     from vramwise.utilization.job.part import part_of
@@ -185,6 +190,7 @@ def run_rank(folder: JobFolder, args: argparse.Namespace) -> int:
     also = _of_tables(folder, args)
     if args.json:
         return _print_json({"tables": {args.rank: answer}, **also})
+    from vramwise.cli.profile_ways import way_lines
     from vramwise.cli.screens.paint import show
     from vramwise.cli.screens.profile_job import rank_lines
     from vramwise.cli.screens.profile_path import path_lines

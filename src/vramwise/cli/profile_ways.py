@@ -10,10 +10,6 @@ from typing import Any
 from vramwise.cli.screens.paint import Line, columns, screen_width, wrapped_text
 from vramwise.errors import UsageError, clipped
 
-HELP = (
-    "the run behind the trace, as `vramwise mfu` takes it (MODEL --gpu … --tokens-per-second-per-gpu … --reference …): "
-    "also print its utilization by FLOPs, by throughput and by the trace side by side"
-)
 WHY = (
     "they answer different questions: FLOPs over peak says what of the card's arithmetic became model; throughput over "
     "a reference says how near another run is, whatever either wastes; busy time says that kernels were there, not how "

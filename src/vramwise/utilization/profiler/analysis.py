@@ -11,8 +11,6 @@ from vramwise.utilization.profiler.hta import hta_figures, last_step_start
 from vramwise.utilization.profiler.kernels import kernel, on_old_list, own_class
 from vramwise.utilization.profiler.launches import among, idle_causes, launch_times, orphans
 from vramwise.utilization.profiler.memory_figures import memory_figures
-from vramwise.utilization.profiler.observed import observed, step_lengths
-from vramwise.utilization.profiler.ranks import across
 from vramwise.utilization.profiler.recording import ABSENT, KERNEL, STREAM_ONLY
 from vramwise.utilization.profiler.steps import cpu_steps, step_count, step_table
 from vramwise.utilization.profiler.tally import NONE, tally_of
@@ -35,6 +33,10 @@ def analyse(recordings: Sequence[Recording], *, top: int = TOP_KERNELS) -> dict[
         label: rank_figures(recording, top=top, found=found[label])
         for label, recording in zip(labels, recordings, strict=True)
     }
+    if len(recordings) == 1:
+        return {"schema": SCHEMA, "ranks": ranks, "across": None}
+    from vramwise.utilization.profiler.ranks import across
+
     first = _ranks_named(recordings)
     together = across(
         {label: each for label, each in found.items() if label in first and len(ranks[label]["all_events"]) > 1}
@@ -49,6 +51,7 @@ def critical_path_of(recordings: Sequence[Recording], step: str = "") -> dict[st
     Raises UsageError for a step that the trace has not.
     """
     from vramwise.utilization.profiler.critical_path import chosen_step, critical_path
+    from vramwise.utilization.profiler.observed import observed, step_lengths
 
     labelled = zip(rank_labels(recordings), recordings, strict=True)
     first = _ranks_named(recordings)
@@ -84,12 +87,16 @@ def rank_figures(
         return {**about, "window": window, "orphans": None, "all_events": {"gpu_events": 0}, "hta": None}
     launched = launch_times(events, recording.calls)
     own = classes_by_name(recording, events, own_class)
-    start, end = events.start, events.end
-    parts = decompose(start, end, own)
+    parts = decompose(events.start, events.end, own)
     all_events = classified = parts.to_dict()
+    causes = idle_causes(events, launched, parts.running)
+    alike = collective_table(
+        collectives(recording, recording.gpu) if found is None else found, parts.computing, parts.span
+    )
+    del parts  # of a large trace the times in which anything ran are large
     tally = tally_of(recording, events)
     if renamed := sorted(name for name in tally.names if named_class(name) != own_class(name)):
-        all_events = decompose(start, end, classes_by_name(recording, events)).to_dict()
+        all_events = decompose(events.start, events.end, classes_by_name(recording, events)).to_dict()
     streams = sorted(tally.streams, key=str)
     beside = {"orphans": orphans(launched), "streams": streams, "n_steps": step_count(recording)}
     return {
@@ -100,16 +107,14 @@ def rank_figures(
         "hta": hta_figures(recording),
         "tensorboard": tensorboard_figures(recording, events, launched),
         "classified": {**classified, "renamed": renamed},
-        "idle_causes": idle_causes(events, launched, parts.running).to_dict(),
+        "idle_causes": causes.to_dict(),
         "tensor_cores": tensor_core_shares(tally),
         "products": matrix_products(recording, events),
         "categories": _categories(tally),
         "kernels": _top_kernels(tally, top),
         "steps": step_table(recording, events, own, launched),
-        "collectives": collective_table(
-            collectives(recording, recording.gpu) if found is None else found, parts.computing, parts.span
-        ),
-        "memory": [memory_figures(timeline, recording, int(start.min())) for timeline in recording.memory],
+        "collectives": alike,
+        "memory": [memory_figures(timeline, recording, int(events.start.min())) for timeline in recording.memory],
     }
 
 

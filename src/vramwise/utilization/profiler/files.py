@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from glob import has_magic, iglob
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramwise.errors import SourceError, clipped
@@ -26,11 +26,15 @@ from vramwise.utilization.profiler.trace import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from zipfile import ZipInfo
 
 ZIP_MAGIC = b"PK\x03\x04"
 MOST_FILES = 4096
 """At once in memory; the tables of a job (`-o`) take as many as there are."""
+_MAGIC = frozenset("*?[")
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP})
+_ODD_STARTS, _ODD = ("./", "//"), ("//", "/./")
 KERNELS, WHOLE_RUNS = "_kernel_trace.csv", ("_results.json", "_results.db")
 
 
@@ -47,26 +51,36 @@ def trace_paths(paths: Iterable[str]) -> list[str]:
     """
     found: list[str] = []
     for text in paths:
-        path = Path(text)
         if "://" in text:
             from vramwise.utilization.profiler.remote import remote_paths
 
             found += remote_paths(text)
-        elif path.is_dir():
-            inside = _named_as_traces(path.iterdir()) or _named_as_traces(islice(path.rglob("*"), MOST_ENTRIES))
-            if not inside:
-                raise SourceError(f"{_shown(path)}: no trace in this folder (expected {', '.join(SUFFIXES)})")
-            found += inside
-        elif has_magic(text) and not path.exists():
-            matching = sorted(
-                each for each in islice(iglob(text, recursive=True), MOST_ENTRIES) if Path(each).is_file()
-            )
-            if not matching:
-                raise SourceError(f"{_shown(path)}: no file matches this pattern")
-            found += matching
+        elif os.path.isdir(text):
+            found += _in_folder(text)
+        elif not _MAGIC.isdisjoint(text) and not os.path.exists(text):
+            found += _matching(text)
         else:
             found.append(text)
     return found
+
+
+def _in_folder(text: str) -> list[str]:
+    from pathlib import Path
+
+    path = Path(text)
+    inside = _named_as_traces(path.iterdir()) or _named_as_traces(islice(path.rglob("*"), MOST_ENTRIES))
+    if not inside:
+        raise SourceError(f"{_shown(str(path))}: no trace in this folder (expected {', '.join(SUFFIXES)})")
+    return inside
+
+
+def _matching(pattern: str) -> list[str]:
+    from glob import iglob
+
+    matching = sorted(each for each in islice(iglob(pattern, recursive=True), MOST_ENTRIES) if os.path.isfile(each))
+    if not matching:
+        raise SourceError(f"{_shown(_written(pattern))}: no file matches this pattern")
+    return matching
 
 
 def _named_as_traces(entries: Iterable[Path]) -> list[str]:
@@ -88,12 +102,9 @@ def in_file(name: str) -> list[TraceFile]:
         from vramwise.utilization.profiler.remote import remote_trace
 
         return [remote_trace(name)]
-    path = Path(name)
+    path = _written(name)
     try:
-        if not path.is_file():
-            what = "no such file or folder" if not path.exists() else "not a file"
-            raise SourceError(f"{_shown(path)}: {what}")
-        stored = path.stat().st_size
+        stored = _size_of(path)
         with open(path, "rb") as file:
             magic = file.read(START_BYTES)
     except (OSError, ValueError) as error:
@@ -104,14 +115,38 @@ def in_file(name: str) -> list[TraceFile]:
         return _in_zip(path)
     compressed = magic.startswith(GZIP_MAGIC)
     if not compressed and magic[:1] not in b"{[":
+        from pathlib import Path
+
         from vramwise.utilization.profiler.readers.recognized import other_traces
 
-        if (found := other_traces(path, magic)) is not None:
+        if (found := other_traces(Path(path), magic)) is not None:
             return found
-    return [json_trace(str(path), stored, lambda: _read(path, compressed), magic)]
+    return [json_trace(path, stored, lambda: _read(path, compressed), magic)]
 
 
-def _read(path: Path, compressed: bool) -> Iterator[bytes]:
+def _size_of(path: str) -> int:
+    """Raises SourceError for what is no file."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno not in _NOT_THERE:
+            raise
+        raise SourceError(f"{_shown(path)}: no such file or folder") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise SourceError(f"{_shown(path)}: not a file")
+    return found.st_size
+
+
+def _written(name: str) -> str:
+    """As pathlib writes it, which takes as long to import as much of what reads a trace: only where it may differ."""
+    if os.sep == "/" and name and not name.startswith(_ODD_STARTS) and not any(odd in name + "/" for odd in _ODD):
+        return name
+    from pathlib import Path
+
+    return str(Path(name))
+
+
+def _read(path: str, compressed: bool) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
             yield from unpacked(file, _shown(path), compressed=compressed)
@@ -119,7 +154,7 @@ def _read(path: Path, compressed: bool) -> Iterator[bytes]:
         raise SourceError(f"{_shown(path)}: {error.strerror or error}") from None
 
 
-def _in_zip(path: Path) -> list[TraceFile]:
+def _in_zip(path: str) -> list[TraceFile]:
     import zipfile
 
     try:
@@ -133,7 +168,7 @@ def _in_zip(path: Path) -> list[TraceFile]:
     return [_member(path, info) for info in sorted(members, key=lambda info: info.filename)]
 
 
-def _member(path: Path, info: ZipInfo) -> TraceFile:
+def _member(path: str, info: ZipInfo) -> TraceFile:
     import zipfile
 
     name = f"{_shown(path)}:{clipped(info.filename, 120)}"
@@ -155,13 +190,14 @@ def _member(path: Path, info: ZipInfo) -> TraceFile:
     return TraceFile(f"{path}:{info.filename}", info.compress_size, chunks)
 
 
-def _refuse_too_many(count: int, path: Path) -> None:
+def _refuse_too_many(count: int, path: str) -> None:
     if count > MOST_FILES:
         raise SourceError(f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read of one file")
 
 
-def _shown(path: Path) -> str:
-    text = str(path)
+def _shown(path: str) -> str:
+    text = path
     with suppress(ValueError, OSError):
-        text = os.path.relpath(path) if path.is_absolute() and Path.cwd() in path.parents else text
+        if os.path.isabs(path) and path.startswith(os.path.join(os.getcwd(), "")):
+            text = os.path.relpath(path)
     return clipped(text, 200)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vramwise.records import record
-
 if TYPE_CHECKING:
     from vramwise.utilization.profiler.columns import Floats, Integers
     from vramwise.utilization.profiler.memory_timeline import MemoryTimeline
@@ -27,7 +25,6 @@ class Likes(NamedTuple):
     occupancy_pct: Floats
 
 
-@record(eq=False, repr=False)
 class GpuEvents:
     """GPU events in the order of the file; times in nanoseconds, `ABSENT` (NaN) where the trace says nothing.
 
@@ -35,12 +32,23 @@ class GpuEvents:
     their columns are made when they are asked for.
     """
 
-    likes: Likes
-    start: Integers
-    duration: Integers
-    correlation: Integers
-    external_id: Integers
-    like: Integers
+    __slots__ = ("correlation", "duration", "external_id", "like", "likes", "start")
+
+    def __init__(
+        self,
+        likes: Likes,
+        start: Integers,
+        duration: Integers,
+        correlation: Integers,
+        external_id: Integers,
+        like: Integers,
+    ) -> None:
+        self.likes = likes
+        self.start = start
+        self.duration = duration
+        self.correlation = correlation
+        self.external_id = external_id
+        self.like = like
 
     @property
     def end(self) -> Integers:

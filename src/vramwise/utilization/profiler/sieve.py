@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 _FIRST: Final = re.compile(rb'\s*\{(\s*)"ph": "')
-_UNNEEDED: Final = re.compile(
+_UNNEEDED: Final = (  # a text: only a process without msgspec compiles it
     rb'"ph": "(?:X",\s*"cat": "(?:(?:cpu_op|Operator)",\s*"name": "(?![^"]*(?:mm"|ProfilerStep))|'
     rb'(?:python_function|Trace)")|[sf]",\s*+"id": [^,"{}]*+,\s*+'
     rb'(?:"pid": [^,{}]*+,\s*+"tid": [^,{}]*+,\s*+"ts": [^,"{}]*+,\s*+)?'  # these stand before or behind it
@@ -27,6 +27,7 @@ class Sieve:
 
     def __init__(self) -> None:
         self._between: bytes | None = None
+        self._unneeded = re.compile(_UNNEEDED).match
 
     def needed(self, text: bytes) -> tuple[bytes, int]:
         """The text of whole events without those that are not needed, and how many were left out."""
@@ -35,7 +36,7 @@ class Sieve:
         pieces = text.split(self._between) if self._between else []
         if len(pieces) < LEAST_EVENTS:
             return text, 0
-        unneeded, escapes = _UNNEEDED.match, b"\\" in text
+        unneeded, escapes = self._unneeded, b"\\" in text
         kept = [
             piece for piece in pieces[1:-1]
             # what is left out can be nothing but one whole event

@@ -53,7 +53,7 @@ class EventStream:
         self.events_read = 0
         self._chunks = chunks
         self._partial = partial
-        self._sieve = Sieve()
+        self._sieve: Sieve | None = None
         self._fast: tuple[Decoder, ...] = fast_decoders()
         self._buffer = b""
         self._ended = False
@@ -166,6 +166,8 @@ class EventStream:
                 continue
             self._fast = self._fast[place:]  # what refused this batch would refuse the next ones too
             return batch
+        if self._sieve is None:
+            self._sieve = Sieve()
         needed, left_out = self._sieve.needed(events)  # msgspec skips it as fast as it is cut out
         if left_out:
             with suppress(BadBatch):
