@@ -80,7 +80,8 @@ def test_sampling_of_the_captured_batch_counts_where_it_is_more_than_a_chunk() -
     found = term("sglang", "activations", engine_version="0.5.4", chunked_prefill_size=512)
     assert found.children[0].name == "sampling"
     assert found.children[0].bytes == 2 * block_bytes(256 * VOCABULARY * 4)
-    assert term("sglang", "activations", chunked_prefill_size=512, max_num_seqs=1).children[0].name == "prefill chunk"
+    few = term("sglang", "activations", engine_version="0.5.4", chunked_prefill_size=512, max_num_seqs=1)
+    assert few.children[0].name == "prefill chunk"
 
 
 def test_cublas_takes_less_before_hopper() -> None:

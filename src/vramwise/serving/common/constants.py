@@ -75,7 +75,7 @@ def graphs_here(
     graphs: Node, gpu: Gpu | None, engine: str, version: str | None, model_type: str, ranks: int
 ) -> Node:  # fmt: skip
     """CUDA graphs times the ratio that runs of the engine with models of the same type on this site showed."""
-    if not graphs.bytes or graphs.kind != "calibrated":
+    if not graphs.bytes or graphs.kind not in ("calibrated", "assumed"):
         return graphs
     shipped = graphs.low / graphs.bytes, 1.0, graphs.high / graphs.bytes
     here = learned(

@@ -18,13 +18,13 @@ from vramwise.serving.common.adapters import Targets, adapted_sizes
 from vramwise.serving.common.advice import Again
 from vramwise.serving.common.answer import card_notes, context_node
 from vramwise.serving.common.constants import constant, graphs_here, learned_bytes
-from vramwise.serving.common.layouts import capability_of, engine_layout, engine_stages
+from vramwise.serving.common.layouts import engine_layout, engine_stages
 from vramwise.serving.common.pooled import PooledBudget, fullest, pooled_result
 from vramwise.serving.common.storage import dtype_notes
 from vramwise.serving.common.versions import version_notes
-from vramwise.serving.sglang.activations import activations
 from vramwise.serving.sglang.compressed import CompressedPools, compressed_pools
 from vramwise.serving.sglang.defaults import AITER_SHARE
+from vramwise.serving.sglang.graphs import beside_graphs, graphs_node
 from vramwise.serving.sglang.pools import allocated, cell_bytes
 from vramwise.serving.sglang.resolved import DEFAULT_VERSION, SglangResolved, resolve
 from vramwise.serving.sglang.weights import (
@@ -34,7 +34,7 @@ from vramwise.serving.sglang.weights import (
     sglang_weights,
     whole_embeddings,
 )
-from vramwise.units import GIB, MIB
+from vramwise.units import GIB
 
 ADAPTER_SLOTS, ADAPTER_RANK = 8, 16
 """--max-loras-per-batch where it is not given (0.5.23 server_args.py), and the rank that the command's reader takes."""
@@ -42,7 +42,6 @@ EXPERTS_ADAPTERS = "the slots of adapters are those of layers without experts: a
 # mamba_full_memory_ratio; MAMBA_CACHE_SIZE_MAX_RUNNING_REQUESTS_RATIO
 STATE_RATIO, STATE_SLOTS_OF_A_REQUEST = 0.9, 3
 PADDED_STATES_VERSION = (0, 5, 23)  # one more slot of states; read there, 0.5.4 has none
-_CAPTURED = (1, 2, 4, 8, 12, *range(16, 257, 8), *range(272, 512, 16), *range(512, 4097, 32))
 
 
 def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None, again: Again) -> Result:
@@ -150,9 +149,9 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
     most = r.settings.max_total_tokens
     return PooledBudget(
         weights=_weights(model, r, gpu, stage),
-        working=(activations(model, r, capability_of(gpu), r.cuda_graph_max_bs),),
+        working=(beside_graphs(model, r, gpu),),
         graphs=graphs_here(
-            _graphs(model, r),
+            graphs_node(model, r, gpu),
             gpu,
             "sglang",
             r.settings.engine_version,
@@ -243,16 +242,3 @@ def _has_experts(model: Model) -> bool:
 def _compressed(model: Model, r: SglangResolved, stage: int) -> CompressedPools | None:
     span = engine_stages(r.settings).spans(model.num_layers)[stage]
     return compressed_pools(model, r.settings, r.version, span, r.max_num_seqs)
-
-
-def _graphs(model: Model, r: SglangResolved) -> Node:
-    if r.settings.enforce_eager:
-        return Node("CUDA graphs", 0, "exact", formula="none: enforce_eager")
-    given = frozenset(r.settings.cudagraph_capture_sizes)
-    sizes = len(given) or sum(size <= r.cuda_graph_max_bs for size in _CAPTURED)
-    value = constant("sglang", "graph_bytes_per_layer", r.version)
-    low, expected, high = (round(x * MIB * sizes * model.num_layers) for x in (value.low, value.expected, value.high))
-    return Node(
-        "CUDA graphs", expected, value.kind, low, high, formula="sizes × layers × bytes",
-        inputs={"sizes": sizes, "layers": model.num_layers}, source=value.source,
-    )  # fmt: skip
