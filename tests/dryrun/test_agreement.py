@@ -50,11 +50,11 @@ def test_what_is_open_is_still_open(model):
 def test_the_table_is_wide():
     families = {row["ran"].split(" itself")[0].removeprefix("dry run: ") for row in TRAINED}
     trains = [row["scenario"]["train"] for row in TRAINED]
-    assert len(families) >= 30
-    assert {train["method"] for train in trains} == {"full", "lora"}
+    assert len(families) >= 60
+    assert {train["method"] for train in trains} == {"freeze", "full", "lora"}
     assert {train["precision"] for train in trains} == {"bf16", "bf16-mixed", "fp16-mixed", "fp32"}
     assert {train["checkpointing"] for train in trains} == {"none", "full"}
-    assert len(TRAINED) >= 300
+    assert len(TRAINED) >= 400
     assert len({train.get("sequence_length") for train in trains}) >= 3
 
 

@@ -64,6 +64,7 @@ STEPS = {
     "lightning_bf16": trained(NET),
     "sampled": trained(LLAMA),
     "beams": trained(LLAMA),
+    "summaries": trained(LLAMA),
     "subfolders": trained(LLAMA),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},

@@ -9,29 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from vramwise.dryrun.generated_before import Before
 from vramwise.dryrun.known import say, value_of
+from vramwise.dryrun.tracer import Watcher
 from vramwise.measure.libraries import is_installed, library
 
 _CHOICES = ("multinomial", "argmax")
 """What picks the next token in `GenerationMixin._sample` (transformers 5.23 generation/utils.py)."""
 
 
-def generated_tokens() -> list[tuple[object, str, object]]:
+def generated_tokens(watcher: Watcher) -> list[tuple[object, str, object]]:
     """Attributes to replace: `generate`, and inside it what picks a token."""
     if not is_installed("transformers"):
         return []
     torch = library("torch")
     mixin = library("transformers.generation.utils").GenerationMixin
     tokens: list[int] = []
+    before = Before(watcher)
 
     def generate(self: object, *args: object, **kwargs: object) -> Any:
-        tokens.append(_other_than(_said(self, kwargs)))
+        token = _other_than(_said(self, kwargs))
+        known = before.answer(self, args, kwargs, token)
+        if known is not None:
+            return known
+        tokens.append(token)
         for one in (*args[:1], kwargs.get("inputs"), kwargs.get("input_ids")):
-            _prompt(one, tokens[-1])
+            _prompt(one, token)
         try:
-            return real(self, *args, **kwargs)
+            out = real(self, *args, **kwargs)
         finally:
             tokens.pop()
+        before.remember(self, args, kwargs, out)
+        return out
 
     real = mixin.generate
     return [

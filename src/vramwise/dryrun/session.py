@@ -62,7 +62,12 @@ def watching(session: Session) -> Iterator[Session]:
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
         if session.assumed is not None:
-            own = [*without_values(session.assumed), *all_finite(), *assigned_data(), *generated_tokens()]
+            own = [
+                *without_values(session.assumed),
+                *all_finite(),
+                *assigned_data(),
+                *generated_tokens(session.watcher),
+            ]
             stack.enter_context(fake_cuda.replaced(own))
         resize = torch.UntypedStorage.resize_
         stack.enter_context(fake_cuda.replaced([(torch.UntypedStorage, "resize_", _watched_resize(session, resize))]))

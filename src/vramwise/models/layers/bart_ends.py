@@ -8,7 +8,7 @@ from vramwise.models.config import Config
 from vramwise.models.layers.bart_layers import Stack
 from vramwise.models.layers.seq2seq_design import Design
 from vramwise.models.operations.encoders import AddBuffer
-from vramwise.models.operations.simple import Embedding, Hold
+from vramwise.models.operations.simple import Embedding, Hold, Scale
 
 _M2M_OFFSET = 2
 """Rows of sinusoidal positions more than there are positions, as fairseq has them."""
@@ -31,7 +31,7 @@ def embedding(s: Stack) -> Block:
     owner = s.tied("model.shared.weight") if s.shares else None
     table = b.parameter("embed_tokens", "weight", (s.vocabulary, width), shard="vocab", tied_to=owner)
     ids = "input_ids" if s.alone else f"{s.name}_input_ids"
-    x = b.scale(b.op(Embedding(ids=ids), "embed_tokens", [], [width], [table])[0])
+    x = b.unary(Scale(), b.op(Embedding(ids=ids), "embed_tokens", [], [width], [table])[0], "embed_tokens")
     if d.embedding_norm == "tokens" and s.is_decoder:
         x = b.layer_norm(x, "layernorm_embedding")
     if d.positions == "fixed":

@@ -170,5 +170,6 @@ def sink_attention(run: Lowering, op: SinkAttention, q: Tensor, k: Tensor, v: Te
     shares = tape.softmax(scores, scores.dtype)
     shares = tape.narrow(shares, -1, k.shape[2]) if sinks else shares
     shares = tape.to(tape.dropout(shares, attention_dropout(run, op.dropout)), v.dtype)
+    run.named_in[""].append(shares)  # the layer's frame: `hidden_states, _ = self.self_attn(…)`
     out = tape.contiguous(tape.transpose(tape.matmul(shares, v), 1, 2))
     return tape.reshape(out, *out.shape[:2], -1)

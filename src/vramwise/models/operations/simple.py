@@ -58,6 +58,9 @@ def _ids(run: Lowering, rows: Dim, columns: Dim, op: str, kind: StorageKind = "a
     return run.tape.new((rows, columns), "int64", kind=kind, op=op)
 
 
+_TOKENS = frozenset({"input_ids", "encoder_input_ids", "decoder_input_ids"})
+
+
 @record(kw_only=True, eq=False)
 class Embedding(Operation):
     ids: str
@@ -65,7 +68,7 @@ class Embedding(Operation):
 
     @property
     def embeds_tokens(self) -> bool:
-        return self.ids == "input_ids"
+        return self.ids in _TOKENS
 
 
 @lowering(Embedding)

@@ -74,12 +74,15 @@ def reentrant(train: ResolvedTrain) -> bool:
     return framework.asks_for_reentry(train) or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
 
 
-def wants_gradients_of_inputs(train: ResolvedTrain) -> bool:
+def wants_gradients_of_inputs(train: ResolvedTrain, stacks: int = 1) -> bool:
     """Whether embedded tokens want a gradient whatever is trained, so that backward goes through every layer.
 
     A script of peft's asks for it beside checkpointing; since transformers 5.0 checkpointing does so itself of a model
-    that reads tokens.
+    that reads tokens. Of an encoder and a decoder it asks both since then; before, the one table that they share, which
+    neither runs (modeling_utils.py enable_input_require_grads, 4.57.6 and 5.0).
     """
     if train.checkpointing == "none" or not framework_of(train).trainer:
+        return False
+    if stacks > 1 and library_version(train) < INPUTS_WANTED_SINCE:
         return False
     return train.method in ("lora", "qlora") or library_version(train) >= INPUTS_WANTED_SINCE
