@@ -182,3 +182,21 @@ servingEngineSpec:
     notes = " / ".join(answer.launch.notes)
     assert "no effect on the memory counted here: vllmConfig.prometheusMultiprocDir, shmSize" in notes
     assert "--kv-transfer-config is not counted" in notes
+
+
+@pytest.mark.parametrize("command", ['["/bin/bash", "-lc", "--"]', '["/bin/bash", "-c"]'])
+def test_a_head_of_kuberay_that_serves_itself(command: str, tmp_path: Path) -> None:
+    text = f"""
+apiVersion: ray.io/v1
+kind: RayCluster
+metadata: {{name: r1}}
+spec:
+  headGroupSpec:
+    template:
+      spec:
+        containers:
+        - {{name: ray-head, image: "vllm/vllm-openai:v0.7.3", command: {command},
+           args: ["ulimit -n 65536; echo head; $KUBERAY_GEN_RAY_START_CMD; vllm serve Qwen/Qwen3-8B -tp 2"]}}
+"""
+    (answer,) = read(tmp_path, text)
+    holds(answer, model="Qwen/Qwen3-8B", tensor_parallel_size=2, engine_version="0.7.3")

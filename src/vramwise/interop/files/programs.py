@@ -91,8 +91,11 @@ def _programs_in_words(
             rest = next((index for index, flag in enumerate(words[place + 1 :], place + 1) if _WITH_TEXT.fullmatch(flag)
                          or not flag.startswith("-")), None)  # fmt: skip
             if rest is not None and _WITH_TEXT.fullmatch(words[rest]) and words[rest + 1 :]:
-                arguments = words[rest + 3 :]
-                return programs_in_text(words[rest + 1], environment, name, before=words[:place], arguments=arguments)
+                text = rest + (
+                    2 if words[rest + 1] == "--" and words[rest + 2 :] else 1
+                )  # bash -lc -- TEXT, of KubeRay
+                arguments = words[text + 2 :]
+                return programs_in_text(words[text], environment, name, before=words[:place], arguments=arguments)
             if rest is not None and files and words[rest] in files:
                 return programs_in_text(files[words[rest]], environment, name, before=words[:place])
     found = (*(f"{key}={value}" for key, value in environment.items()), *(_pulled(words) or words))
@@ -148,7 +151,8 @@ def _inner_text(command: ShellCommand) -> tuple[str | None, tuple[str, ...]]:
     words = command.words
     for place, word in enumerate(words[:-2]):
         if _SHELL.fullmatch(word) and _WITH_TEXT.fullmatch(words[place + 1]):
-            return words[place + 2], words[place + 4 :]
+            text = place + (3 if words[place + 2] == "--" and words[place + 3 :] else 2)
+            return words[text], words[text + 2 :]
     return None, ()
 
 
