@@ -195,7 +195,7 @@ spec:
     template:
       spec:
         containers:
-        - {{name: ray-head, image: "vllm/vllm-openai:v0.7.3", command: {command},
+        - {{name: ray-head, image: "aibrix/vllm-openai:v0.7.3.self.post1", command: {command},
            args: ["ulimit -n 65536; echo head; $KUBERAY_GEN_RAY_START_CMD; vllm serve Qwen/Qwen3-8B -tp 2"]}}
 """
     (answer,) = read(tmp_path, text)

@@ -73,7 +73,7 @@ RECORD = Engine(
             "vllm.entrypoints.api_server",
             "vllm.entrypoints.cli.main",
         ),
-        image=r"vllm/vllm-(?:openai|tpu)(?:-[a-z0-9]+)*(?::v?([0-9]+(?:\.[0-9]+)*))?",
+        image=r"(?:vllm|aibrix|lmcache)/vllm-(?:openai|tpu)(?:-[a-z0-9]+)*(?::v?([0-9]+(?:\.[0-9]+)+))?",
         shortens_flags=True,
         subcommands=True,
         server=("vllm", "serve"),
