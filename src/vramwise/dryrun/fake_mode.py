@@ -10,6 +10,7 @@ torch's own constructor gave to another one of that device. Whatever is out of t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from vramwise.measure.libraries import library
@@ -50,14 +51,14 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
     guarded = torch._C._set_throw_on_mutable_data_ptr
 
     class Quicker(base):  # type: ignore[misc]
-        _attributes: dict[Any, dict[str, Any]]
+        _attributes: dict[object, dict[str, object]]
         _should_skip_dynamo: Any = kept_from_compilers(compiles)
 
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
+        def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
             self._attributes = {}
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(self, func: object, types: object, args: Any = (), kwargs: Any = None) -> Any:
             handler = handlers.get(func)
             if handler is not None:
                 return handler(args)
@@ -65,7 +66,7 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
                 return self.dispatch(func, types, args, kwargs or {})
             return self._cached_dispatch_impl(func, types, args, kwargs or {})
 
-        def _cache_key(self, state: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        def _cache_key(self, state: object, func: object, args: Iterable[object], kwargs: dict[str, object]) -> Any:
             if self.shape_env is not None or tracing(proxy) is not None:
                 return super()._cache_key(state, func, args, kwargs)
             key = [func, default_dtype(), default_device(), for_inference()]
@@ -78,7 +79,9 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
                 return super()._cache_key(state, func, args, kwargs)
             return tuple(key)
 
-        def _get_output_tensor_from_cache_entry(self, state: Any, entry: Any, key: Any, func: Any, args: Any) -> Any:
+        def _get_output_tensor_from_cache_entry(
+            self, state: object, entry: Any, key: object, func: object, args: Any
+        ) -> object:
             facts = entry.metadata
             if facts is None or type(key) is not tuple or modes() or in_kernel():
                 return super()._get_output_tensor_from_cache_entry(state, entry, key, func, args)
@@ -106,7 +109,7 @@ def _arguments_told(torch: Any, fake: type) -> Any:
     plain = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
     keys = torch._C._dispatch_keys
 
-    def told(key: list[Any], args: Any, mode: Any) -> None:
+    def told(key: list[object], args: Iterable[Any], mode: object) -> None:
         for arg in args:
             kind = type(arg)
             if kind is fake:
