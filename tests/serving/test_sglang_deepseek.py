@@ -72,7 +72,7 @@ def test_the_window_holds_what_requests_need_from_0_5_21_unless_a_share_is_asked
 
 def test_pools_share_what_is_left() -> None:
     """What requests take does not come on top of the share, and is told apart from the tokens' pool."""
-    asked = {"engine_version": "0.5.23", "mem_fraction_static": 0.8}
+    asked = {"engine_version": "0.5.23", "mem_fraction_static": 0.8, "enforce_eager": True}
     few, many = (
         serve("deepseek-ai/DeepSeek-V4-Flash", max_num_seqs=requests, **asked).quantities for requests in (64, 256)
     )
