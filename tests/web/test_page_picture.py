@@ -1,4 +1,4 @@
-"""docs/page.png shows what the page says today: the words that it was taken with are inside of it."""
+"""The pictures of the page in docs/ show what it says today: the words that they were taken with are inside of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "site"))
 import page_picture
 
 
-def test_the_picture_says_what_the_page_says(page: Any, address: str) -> None:
-    page.goto(f"{address}{page_picture.ASKED}")
-    said = page_picture.words_in(page_picture.PICTURE.read_bytes())
-    assert page_picture.words_of(page) == said != "", "take it anew: python tools/site/page_picture.py"
+@pytest.mark.parametrize("name", page_picture.PICTURES)
+def test_a_picture_says_what_the_page_says(page: Any, address: str, name: str) -> None:
+    picture = page_picture.PICTURES[name]
+    page.goto(f"{address}{picture.asked}")
+    said = page_picture.words_in((page_picture.DOCS / name).read_bytes())
+    assert page_picture.words_of(page, picture) == said != "", "take it anew: python tools/site/page_picture.py"

@@ -1,4 +1,4 @@
-"""The page's picture, docs/page.png, with the words that it shows inside of it: a test holds these to be today's.
+"""Pictures of the page in docs/, each with the words that it shows inside of it: a test holds these to be today's.
 
 python tools/site/page_picture.py          # needs playwright and Debian's Chromium
 """
@@ -15,25 +15,54 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-PICTURE = Path(__file__).parents[2] / "docs" / "page.png"
-ASKED = (
+from vramwise.records import record
+
+DOCS = Path(__file__).parents[2] / "docs"
+TRAINING = (
     "#model=llama-3.1-8b&task=train&gpu=rtx-4090&train.method=lora&train.micro_batch_size=2"
     "&train.sequence_length=4096&train.checkpointing=full&view=why"
 )
 """The training of README.md, as the page's address holds it."""
-SIZE = {"width": 1280, "height": 960}
-PARTS = ("#answer", "#tabs", ".moments")
+SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=16384&view=map"
+
+
+@record
+class Picture:
+    """What is asked, on how large a screen, and the parts of the page whose words it shows; `begins` at its top."""
+
+    asked: str
+    width: int
+    height: int
+    parts: tuple[str, ...]
+    scheme: str = "light"
+    begins: str = ""
+
+
+PICTURES = {
+    "page.png": Picture(TRAINING, 1280, 960, ("#answer", "#tabs", ".moments")),
+    "page-map.png": Picture(SERVING, 1280, 560, ("#view",), "light", "#tabs"),
+    "page-phone.png": Picture(SERVING, 375, 700, ("#answer .headline", ".legend"), "dark", "#answer"),
+}
 PORT = 8391
+READIED = """
+(begins) => {
+  document.activeElement.blur();
+  document.getElementById("language").style.visibility = "hidden"; // Debian's fonts have no Chinese
+  if (begins) document.querySelector(begins).scrollIntoView({ block: "start" });
+}
+"""
 _SIGNATURE, _KEY = b"\x89PNG\r\n\x1a\n", b"Description\0"
 
 
-def words_of(page: Any) -> str:
-    """What a page that shows the question says of it, without the time that a step takes on this card."""
+def words_of(page: Any, picture: Picture) -> str:
+    """What the page says of the question, without the time that a step takes on this card; it is shown as pictured."""
+    page.set_viewport_size({"width": picture.width, "height": picture.height})
+    page.emulate_media(color_scheme=picture.scheme)
     page.wait_for_selector(".ready .headline")
     page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
     page.wait_for_function("() => !document.querySelector('#answer').innerText.includes('Looking for')")
     page.wait_for_function("() => document.querySelector('#answer').innerText.includes('GeForce')")
-    return "\n".join(page.inner_text(part) for part in PARTS)
+    return "\n".join(page.inner_text(part) for part in picture.parts)
 
 
 def words_in(picture: bytes) -> str:
@@ -74,13 +103,14 @@ def main() -> None:
         server.stderr.readline()  # it says its address once it listens
         with TemporaryDirectory() as folder, sync_playwright() as playwright:
             browser = playwright.chromium.launch_persistent_context(
-                folder, executable_path=shutil.which("chromium"), args=["--no-sandbox"], viewport=SIZE, locale="en-US"
+                folder, executable_path=shutil.which("chromium"), args=["--no-sandbox"], locale="en-US"
             )
-            page = browser.new_page()
-            page.goto(f"http://127.0.0.1:{PORT}/{ASKED}")
-            words = words_of(page)
-            page.evaluate("document.activeElement.blur()")
-            PICTURE.write_bytes(_with_words(page.screenshot(), words))
+            for name, picture in PICTURES.items():
+                page = browser.new_page()
+                page.goto(f"http://127.0.0.1:{PORT}/{picture.asked}")
+                words = words_of(page, picture)
+                page.evaluate(READIED, picture.begins)
+                (DOCS / name).write_bytes(_with_words(page.screenshot(), words))
             browser.close()
     finally:
         server.terminate()
