@@ -20,9 +20,13 @@ import pytest
 from by_turns import is_thorough
 from vramwise.cli.main import main
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1] / "utilization")]
+sys.path += [
+    str(Path(__file__).parent),
+    *(str(Path(__file__).parents[1] / at) for at in ("utilization", "hardware/machine")),
+]
 import made_others
 from given_files import TRACE
+from test_here import QUERY
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -308,3 +312,15 @@ def test_a_trace_of_every_profiler_is_read_where_no_other_file_can_be(server, tm
     assert status == 200, told
     assert json.loads(told)["kind"] == "trace"
     assert json.loads(told)["report"]["ranks"]
+
+
+def test_the_servers_own_card_is_asked_about(tmp_path):
+    """A process that may open no file of this machine still asks its driver's tool which card is here."""
+    program, report = tmp_path / "nvidia-smi", tmp_path / "report"
+    report.write_text(QUERY.format(mig="Disabled", devices=""))
+    program.write_text(f'#!/bin/sh\n[ "$*" = -q ] && exec /bin/cat {report}\nexit 1\n')
+    program.chmod(0o755)
+    with running(tmp_path, HF_HUB_OFFLINE="1", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}") as server:
+        status, _, content = server.question("result", {**SERVING, "gpu": "here"})
+    assert status == 200
+    assert json.loads(content)["capacity"]["gpu"] == "a100-sxm-40gb"
