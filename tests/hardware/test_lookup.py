@@ -257,3 +257,9 @@ def test_what_is_suggested_is_of_the_same_brand_or_letters(name: str, first: str
 def test_no_card_is_said_by_their_number() -> None:
     with pytest.raises(UnknownNameError, match=r"num_gpus 0 \(-n 0\) is CPU only"):
         find_gpu("cpu")
+
+
+@pytest.mark.parametrize("name", ["2x", "8", "4 x"])
+def test_a_number_without_a_card_is_told_so(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="a number of cards stands before their name, such as 2xh100"):
+        find_gpu(name)

@@ -128,6 +128,8 @@ def find_gpu(name: str) -> GpuMatch:
         fitting = _added(exact, asked)
     if not fitting:
         hint = "num_gpus 0 (-n 0) is CPU only" if exact in _NO_CARD else "vramwise gpus lists all"
+        if exact not in _NO_CARD and re.fullmatch(r"\s*(?:\d{1,4}\s*[xX*×]|[1-9]\d?)\s*", name):
+            raise UnknownNameError("GPU", name, hint="a number of cards stands before their name, such as 2xh100")
         raise UnknownNameError("GPU", name, () if exact in _NO_CARD else _nearest_ids(name), hint)
     chosen = min(fitting, key=_preference)
     return GpuMatch(gpu_of(chosen), _note(name, chosen, fitting, missing))
