@@ -24,7 +24,7 @@ import processes
 LEAST_TIMES_CPU, LEAST_TIMES_ALONE, MOST_MEMORY_SHARE = 12.0, 6.0, 1 / 6
 LAUNCHES_OF_50_MB = 34_000
 WITH_BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}
-VRAMWISE = "import sys; from vramwise.cli.main import main; sys.exit(main())"
+VRAMWISE = "import sys; from vramwise.cli.main import command; sys.exit(command())"
 """What the installed script `vramwise` does."""
 ALONE = "import sys; sys.modules['msgspec'] = None\n" + VRAMWISE
 """The same without the extra."""

@@ -78,6 +78,28 @@ def test_a_heavy_stage_and_the_bubble(answered):
     assert found["losses"][0]["name"].startswith("pipeline bubble")
 
 
+SAID = {"Collective name", "Process Group Name", "Process Group Ranks", "Group size", "In msg nelems", "Seq"}
+
+
+def test_sends_of_which_a_trace_says_no_more_are_no_pipeline(answered):
+    """As of torch before 2.3, where NCCL's kernel is all that stands there: DLRM's all-to-all is one, too."""
+    traces = job(8, kind="all_to_all", group_size=8, late={2: 3000})
+    for event in (event for trace in traces for event in trace["traceEvents"]):
+        for said in (
+            "Collective name",
+            "Process Group Name",
+            "Process Group Ranks",
+            "Group size",
+            "In msg nelems",
+            "Seq",
+        ):
+            event.get("args", {}).pop(said, None)
+    found = answered(traces)
+    assert found["pipeline"] is None
+    assert found["experts"] is None
+    assert [loss["name"] for loss in found["losses"]] == ["all-to-all or send/receive: ranks arrive unevenly"]
+
+
 def test_missing_ranks_equal_ranks_and_other_steps_are_said(answered):
     traces = job(8, late={2: 800})
     del traces[5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from vramwise.utilization.job.uneven import EXPERTS, PIPELINE
+from vramwise.utilization.job.uneven import EXPERTS, PIPELINE, UNTOLD
 
 if TYPE_CHECKING:
     from vramwise.utilization.job.tables import Tables
@@ -57,13 +57,15 @@ def _by_kind(tables: Tables) -> list[dict[str, Any]]:
     All of a pipeline's sends and receives under no compute count as waiting: they last until the other stage is there.
     """
     return tables.rows("""
-        WITH exposed AS (
-            SELECT kind, sum(exposed_ns) AS ns FROM holdings GROUP BY kind),
+        WITH told AS (
+            SELECT like_id, CASE WHEN kind = $1 AND "group" = '' THEN $2 ELSE kind END AS kind FROM likes),
+        exposed AS (
+            SELECT told.kind, sum(exposed_ns) AS ns FROM holdings JOIN told USING (like_id) GROUP BY told.kind),
         waited AS (
-            SELECT kind, sum(exposed_waiting_ns) AS ns FROM waits JOIN likes USING (like_id) GROUP BY kind)
+            SELECT kind, sum(exposed_waiting_ns) AS ns FROM waits JOIN told USING (like_id) GROUP BY kind)
         SELECT exposed.kind, exposed.ns - coalesce(waited.ns, 0) AS transfer_ns,
-               CASE WHEN exposed.kind = ? THEN exposed.ns ELSE coalesce(waited.ns, 0) END AS waiting_ns
-        FROM exposed LEFT JOIN waited USING (kind) ORDER BY exposed.kind""", PIPELINE)  # fmt: skip
+               CASE WHEN exposed.kind = $1 THEN exposed.ns ELSE coalesce(waited.ns, 0) END AS waiting_ns
+        FROM exposed LEFT JOIN waited USING (kind) ORDER BY exposed.kind""", PIPELINE, UNTOLD)  # fmt: skip
 
 
 def _waiting(kind: str, lost: float, late: list[dict[str, Any]]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ NOTICED_IMBALANCE = 0.05
 """Compute that differs by less than this from the mean is nobody's fault."""
 MOST_NAMED = 20
 PIPELINE, EXPERTS = "send/receive", "all-to-all"
+UNTOLD = "all-to-all or send/receive"
+"""NCCL runs an all-to-all as sends and receives: of a kernel without a group nobody says which of them it was."""
 
 
 def stragglers(tables: Tables, steps: int) -> list[dict[str, object]]:
@@ -77,12 +79,12 @@ def slow_links(tables: Tables) -> list[dict[str, object]]:
 def pipeline(tables: Tables, steps: int) -> dict[str, object] | None:
     """Compute by pipeline stage, and the bubble: what the ranks waited in sends and receives under no compute.
 
-    A stage is a rank's place among those of its send/receive group; None without such a group.
+    A stage is a rank's place among those of its send/receive group; None without a group that the trace names.
     """
     stages = tables.rows("""
         WITH members AS (
             SELECT like_id, place, ranks.compute_ns FROM holdings JOIN likes USING (like_id) JOIN ranks USING (place)
-            WHERE likes.kind = ? AND likes.holders > 1)
+            WHERE likes.kind = ? AND likes."group" <> '' AND likes.holders > 1)
         SELECT stage, avg(compute_ns) AS compute_ns, count(*) AS ranks FROM (
             SELECT compute_ns, row_number() OVER (PARTITION BY like_id ORDER BY place) - 1 AS stage FROM members)
         GROUP BY stage ORDER BY stage""", PIPELINE)  # fmt: skip
@@ -90,7 +92,8 @@ def pipeline(tables: Tables, steps: int) -> dict[str, object] | None:
         return None
     bubble = tables.rows("""
         SELECT sum(exposed_ns) AS exposed_ns, count(*) AS ranks, sum(span_ns) AS span_ns FROM (
-            SELECT place, sum(exposed_ns) AS exposed_ns FROM holdings WHERE kind = ? GROUP BY place)
+            SELECT place, sum(exposed_ns) AS exposed_ns FROM holdings
+            WHERE kind = ? AND "group" <> '' GROUP BY place)
         JOIN ranks USING (place)""", PIPELINE)[0]  # fmt: skip
     mean = sum(row["compute_ns"] for row in stages) / len(stages)
     heaviest = max(stages, key=lambda row: row["compute_ns"])
