@@ -94,3 +94,13 @@ def test_a_trace_has_the_bytes_of_the_command_without_numpy(asked_of, tmp_path, 
     assert profile == json.dumps(told) + "\n"
     assert json.dumps(json.loads(read)["report"]) == json.dumps(told)
     assert json.loads(read)["picture"].startswith("<svg")
+
+
+def test_searches_have_the_bytes_of_the_command_without_other_processes(asked_of):
+    scenario = {"model": "qwen2.5-0.5b", "task": "train", "gpu": "rtx-4090", "num_gpus": 4,
+                "train": {"framework": "megatron"}}  # fmt: skip
+    questions = [
+        ["plan", {"scenario": scenario, "goal": "train"}],
+        ["fit", {"gpu": "rtx-3060", "family": "qwen2", "params": [0, 2e9], "task": "serve"}],
+    ]
+    assert asked_of(questions) == [answer_text(name, json.dumps(body)) for name, body in questions]

@@ -22,11 +22,9 @@ class OverLink:
     slow_down: float
 
     def to_dict(self) -> dict[str, object]:
-        """Seconds a step by link as JSON-able data."""
-        return {
-            "link": self.link, "step_time_s": self.step_time_s, "exposed_gathers_s": self.exposed_s,
-            "slow_down": self.slow_down,
-        }  # fmt: skip
+        """Seconds a step by link as JSON-able data, the same in every Python: 3.12 sums floats with less rounding."""
+        times = {"step_time_s": self.step_time_s, "exposed_gathers_s": self.exposed_s, "slow_down": self.slow_down}
+        return {"link": self.link, **{name: float(f"{value:.12g}") for name, value in times.items()}}
 
 
 def over_links(job: Job) -> tuple[OverLink, ...]:
