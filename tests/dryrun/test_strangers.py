@@ -65,6 +65,7 @@ STEPS = {
     "sampled": trained(LLAMA),
     "beams": trained(LLAMA),
     "summaries": trained(LLAMA),
+    "validated": trained(LLAMA),
     "subfolders": trained(LLAMA),
     "accelerated": trained(LLAMA),
     "adapters": {"gradients": 4 * ADAPTERS, "optimizer states": 8 * ADAPTERS, "weights": 2 * LLAMA + 4 * ADAPTERS},
