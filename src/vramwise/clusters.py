@@ -153,7 +153,7 @@ def connected(where: str) -> Iterator[Cluster]:
         if target is where or not address.startswith("inproc://"):
             _say_what_is_plain(address)
         try:
-            client = stack.enter_context(distributed.Client(target, timeout=CONNECT_S, set_as_default=False))
+            client = stack.enter_context(_client(distributed, target))
             address = str(client.scheduler.address)
             _wait_for_workers(client, where)
             _check_versions(client.run(_version, on_error="return"))
@@ -162,6 +162,17 @@ def connected(where: str) -> Iterator[Cluster]:
         except Exception as problem:  # what is no scheduler may answer anything
             raise SourceError(f"--dask {clipped(where, 100)}: no answer ({clipped(str(problem), 200)})") from None
         yield Cluster(client, address)
+
+
+def _client(distributed: Any, target: Any) -> Any:
+    """A connection. One that failed half-way is closed to itself: its end would wait for the other side, and print."""
+    client = distributed.Client.__new__(distributed.Client)
+    try:
+        client.__init__(target, timeout=CONNECT_S, set_as_default=False)
+    except Exception:
+        client.status = "closed"
+        raise
+    return client
 
 
 def _wait_for_workers(client: Any, where: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -183,3 +186,28 @@ def test_a_cluster_that_a_file_starts_says_too_that_it_is_plain(tmp_path, monkey
     with clusters.connected(str(file)):
         pass
     assert "--dask tcp:// is plain" in capsys.readouterr().err
+
+
+def test_what_answers_and_is_no_scheduler_is_one_line(tmp_path):
+    """A web server, say: the half-made connection neither waits for it at the end nor prints."""
+    pytest.importorskip("distributed")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        threading.Thread(target=_answers_as_the_web_does, args=(server,), daemon=True).start()
+        where = ["--dask", f"tcp://127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "vramwise", "profile", str(tmp_path / "a.json"), *where]
+        (tmp_path / "a.json").write_bytes(packed(job(1)[0]))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == SourceError.exit_code
+    assert "no answer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def _answers_as_the_web_does(server):
+    held = []
+    while True:
+        try:
+            held.append(server.accept()[0])
+        except OSError:
+            return
+        held[-1].sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n" + bytes(64))

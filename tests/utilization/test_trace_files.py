@@ -260,3 +260,15 @@ def test_events_without_length(tmp_path, capsys):
     for flags in ([], ["--definitions"], ["--json"], ["--picture", str(tmp_path / "a.svg")]):
         assert main(["profile", str(path), *flags]) == 0
     assert "have no length" in capsys.readouterr().out
+
+
+def test_a_cut_file_is_named_once(tmp_path, monkeypatch):
+    """By its whole path, as a job's files are, and from the folder above it."""
+    whole = gzip.compress(text(document([on_gpu(f"{GEMM} {random()}", 10 * at, 5, at) for at in range(9_000)])))
+    path = tmp_path / "job" / "rank_1.json.gz"
+    path.parent.mkdir()
+    path.write_bytes(whole[: len(whole) * 3 // 4])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceError, match="too early") as refused:
+        read_trace(trace_files([str(path)])[0])
+    assert str(refused.value).count("rank_1") == 1

@@ -24,6 +24,7 @@ from vramwise.utilization.profiler.batches import (
     wholes,
 )
 from vramwise.utilization.profiler.columns import for_one_trace
+from vramwise.utilization.profiler.files import shown
 from vramwise.utilization.profiler.growing import Growing, Names
 from vramwise.utilization.profiler.memory_timeline import MemoryFold, TakesMemory
 from vramwise.utilization.profiler.products import PRODUCTS, product_flops
@@ -340,7 +341,7 @@ def read_trace(
             for batch in stream.batches():
                 collector.take(batch)
     except SourceError as error:
-        if str(error).startswith(file.name) or not stream.events_read:
+        if str(error).startswith((file.name, shown(file.name))) or not stream.events_read:
             raise
         raise SourceError(f"{file.name}: {error}") from None
     if alone:

@@ -70,7 +70,7 @@ def _in_folder(text: str) -> list[str]:
     path = Path(text)
     inside = _named_as_traces(path.iterdir()) or _named_as_traces(islice(path.rglob("*"), MOST_ENTRIES))
     if not inside:
-        raise SourceError(f"{_shown(str(path))}: no trace in this folder (expected {', '.join(SUFFIXES)})")
+        raise SourceError(f"{shown(str(path))}: no trace in this folder (expected {', '.join(SUFFIXES)})")
     return inside
 
 
@@ -79,7 +79,7 @@ def _matching(pattern: str) -> list[str]:
 
     matching = sorted(each for each in islice(iglob(pattern, recursive=True), MOST_ENTRIES) if os.path.isfile(each))
     if not matching:
-        raise SourceError(f"{_shown(_written(pattern))}: no file matches this pattern")
+        raise SourceError(f"{shown(_written(pattern))}: no file matches this pattern")
     return matching
 
 
@@ -108,9 +108,9 @@ def in_file(name: str) -> list[TraceFile]:
         with open(path, "rb") as file:
             magic = file.read(START_BYTES)
     except (OSError, ValueError) as error:
-        raise SourceError(f"{_shown(path)}: {getattr(error, 'strerror', None) or error}") from None
+        raise SourceError(f"{shown(path)}: {getattr(error, 'strerror', None) or error}") from None
     if not stored:
-        raise SourceError(f"{_shown(path)}: empty file")
+        raise SourceError(f"{shown(path)}: empty file")
     if magic.startswith(ZIP_MAGIC):
         return _in_zip(path)
     compressed = magic.startswith(GZIP_MAGIC)
@@ -131,9 +131,9 @@ def _size_of(path: str) -> int:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno not in _NOT_THERE:
             raise
-        raise SourceError(f"{_shown(path)}: no such file or folder") from None
+        raise SourceError(f"{shown(path)}: no such file or folder") from None
     if not stat.S_ISREG(found.st_mode):
-        raise SourceError(f"{_shown(path)}: not a file")
+        raise SourceError(f"{shown(path)}: not a file")
     return found.st_size
 
 
@@ -149,9 +149,9 @@ def _written(name: str) -> str:
 def _read(path: str, compressed: bool) -> Iterator[bytes]:
     try:
         with open(path, "rb") as file:
-            yield from unpacked(file, _shown(path), compressed=compressed)
+            yield from unpacked(file, shown(path), compressed=compressed)
     except OSError as error:
-        raise SourceError(f"{_shown(path)}: {error.strerror or error}") from None
+        raise SourceError(f"{shown(path)}: {error.strerror or error}") from None
 
 
 def _in_zip(path: str) -> list[TraceFile]:
@@ -161,9 +161,9 @@ def _in_zip(path: str) -> list[TraceFile]:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith((".json", ".json.gz"))]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
-        raise SourceError(f"{_shown(path)}: damaged zip file ({clipped(str(error))})") from None
+        raise SourceError(f"{shown(path)}: damaged zip file ({clipped(str(error))})") from None
     if not members:
-        raise SourceError(f"{_shown(path)}: no .json or .json.gz in this zip file")
+        raise SourceError(f"{shown(path)}: no .json or .json.gz in this zip file")
     _refuse_too_many(len(members), path)
     return [_member(path, info) for info in sorted(members, key=lambda info: info.filename)]
 
@@ -171,7 +171,7 @@ def _in_zip(path: str) -> list[TraceFile]:
 def _member(path: str, info: ZipInfo) -> TraceFile:
     import zipfile
 
-    name = f"{_shown(path)}:{clipped(info.filename, 120)}"
+    name = f"{shown(path)}:{clipped(info.filename, 120)}"
 
     def chunks() -> Iterator[bytes]:
         written = 0
@@ -192,10 +192,11 @@ def _member(path: str, info: ZipInfo) -> TraceFile:
 
 def _refuse_too_many(count: int, path: str) -> None:
     if count > MOST_FILES:
-        raise SourceError(f"{_shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read of one file")
+        raise SourceError(f"{shown(path)}: {count:,} traces; at most {MOST_FILES:,} are read of one file")
 
 
-def _shown(path: str) -> str:
+def shown(path: str) -> str:
+    """The path as a person reads it: from the folder that one is in."""
     text = path
     with suppress(ValueError, OSError):
         if os.path.isabs(path) and path.startswith(os.path.join(os.getcwd(), "")):
