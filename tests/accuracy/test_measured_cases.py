@@ -22,7 +22,7 @@ COUNTS = {
     "serving-community.jsonl": (19, 21),
     "serving-logs.jsonl": (89, 378),
     "serving-mlx.jsonl": (23, 23),
-    "serving-predicted.jsonl": (89, 252),
+    "serving-predicted.jsonl": (88, 250),
     "serving-threads.jsonl": (17, 41),
     "serving-unseen.jsonl": (112, 309),
     "serving-vllm-2026.jsonl": (37, 120),
