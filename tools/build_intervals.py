@@ -73,6 +73,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "llama.cpp weights": ("llama.cpp weights",),
     "llama.cpp buffers, replayed": ("llama.cpp buffers", "llama.cpp buffers, replayed"),
     "llama.cpp buffers, by formula": ("llama.cpp buffers", "llama.cpp buffers, by formula"),
+    "llama.cpp buffers, by formula, in ollama": ("llama.cpp buffers", "llama.cpp buffers, by formula, in ollama"),
 }
 """Each cell, and the kinds of cells that it belongs to, from the widest to itself."""
 NO_NARROWER = (

@@ -15,7 +15,7 @@ from vramwise.serving.common.gguf.quantizer import file_tensors
 from vramwise.serving.llama_cpp.buffers import compute_node, device_name, host_node, output_node
 from vramwise.serving.llama_cpp.cache import CacheBytes, cache_bytes
 from vramwise.serving.llama_cpp.placement import Placement
-from vramwise.serving.llama_cpp.settings import Plan
+from vramwise.serving.llama_cpp.settings import Plan, runs_itself
 
 _KV_SOURCE = "llama.cpp src/llama-kv-cache.cpp"
 _FILE_SOURCE = "llama.cpp src/llama-quant.cpp llama_tensor_get_type"
@@ -145,12 +145,12 @@ class Terms:
         found = {
             "params": Quantity.exact(self.model.num_parameters),
             "kv_cache_bytes": Quantity.exact(self.cache.kv_bytes),
-            "host_buffer": around("host_buffer", interval(self.host), _cell(self.host), self.host.bytes),
+            "host_buffer": around("host_buffer", interval(self.host), _cell(self.host, self.plan), self.host.bytes),
             "output_buffer": interval(self.output),
         }
         if self.plan.devices:
             found["compute_buffer"] = around(
-                "compute_buffer", interval(self.compute), _cell(self.compute), self.compute.bytes
+                "compute_buffer", interval(self.compute), _cell(self.compute, self.plan), self.compute.bytes
             )
         if self.cache.state_bytes:
             found["recurrent_state_bytes"] = Quantity.exact(self.cache.state_bytes)
@@ -170,8 +170,11 @@ class Terms:
         return quantity if file_tensors(self.model) else around(name, quantity, "llama.cpp weights", size)
 
 
-def _cell(buffer: Node) -> str:
-    return f"llama.cpp buffers, {'replayed' if buffer.kind == 'derived' else 'by formula'}"
+def _cell(buffer: Node, plan: Plan) -> str:
+    """The formula is llama.cpp's, which other graphs than its own follow less: those of ollama's own engine."""
+    if buffer.kind == "derived":
+        return "llama.cpp buffers, replayed"
+    return f"llama.cpp buffers, by formula{', in ollama' if runs_itself(plan.settings) else ''}"
 
 
 def by_device(name: str, sizes: Sequence[int], formula: str, inputs: dict[str, object], source: str) -> Node:
