@@ -361,7 +361,7 @@ def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:
 
 
 def one_model(engine: str, named: str | None, hint: str) -> str:
-    """The model, or a UsageError that says how the engine names it."""
+    """The model. Raises NamesNoModelError, a UsageError that says how the engine names it."""
     if not named or named in ("...", "…"):
         raise NamesNoModelError(f"the command line of {engine} names no model: expected {hint}")
     return named
