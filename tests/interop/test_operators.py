@@ -166,7 +166,7 @@ def test_a_chart_that_is_not_filled_in_is_told_so(tmp_path: Path, capsys: pytest
         "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  {{- with .Values.x }}\n  name: {{ .y }}\n", "utf-8"
     )
     assert main(["estimate", str(file)]) == 4
-    assert "not YAML but a template ({{ … }}): give it filled in" in capsys.readouterr().err
+    assert "not YAML but a template, with double braces: give it filled in" in capsys.readouterr().err
 
 
 def test_values_of_the_stack_name_what_they_leave_out(tmp_path: Path) -> None:

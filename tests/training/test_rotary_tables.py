@@ -16,7 +16,7 @@ from vramwise.scenario import Scenario
 from vramwise.sources import resolve
 from vramwise.training.job import Job, job_of
 from vramwise.training.layout.parallel import ALONE
-from vramwise.training.model_states.rotary_tables import rotary_table_bytes
+from vramwise.training.model_states.states import rotary_table_bytes
 
 TINY = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128,

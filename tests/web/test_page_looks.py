@@ -80,13 +80,17 @@ def test_all_moments_of_a_step_are_seen_at_once(page: Any, address: str) -> None
 def test_a_moment_that_is_pointed_at_shows_its_terms(page: Any, address: str) -> None:
     shown(page, address, TUNING)
     moments, peak = page.locator(".moment"), page.inner_text(".readout")
+    name = moments.first.locator(".name").inner_text()
     moments.first.hover()
-    assert page.inner_text(".readout").startswith(moments.first.locator(".name").inner_text())
-    paths = page.eval_on_selector_all(".terms > details [data-path]", "all => all.map(one => one.dataset.path)")
-    assert paths
-    assert all(one.startswith("phases.0.") for one in paths)
+    page.wait_for_function("name => document.querySelector('.readout').innerText.startsWith(name)", arg=name)
+    page.wait_for_function(
+        """() => {
+          const all = [...document.querySelectorAll(".terms > details [data-path]")];
+          return all.length > 0 && all.every(one => one.dataset.path.startsWith("phases.0."));
+        }"""
+    )
     page.mouse.move(0, 0)
-    assert page.inner_text(".readout") == peak
+    page.wait_for_function("peak => document.querySelector('.readout').innerText === peak", arg=peak)
 
 
 def test_sizes_of_changes_stand_below_one_another(page: Any, address: str) -> None:

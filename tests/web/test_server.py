@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import http.client
 import json
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -60,6 +62,12 @@ class Server:
     def error(self, name, body):
         status, _, content = self.question(name, body)
         return status, json.loads(content)["error"]["message"]
+
+
+def run_apart(coroutine):
+    """Its result, from a thread of its own: a browser that a test drives leaves its loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 @contextmanager

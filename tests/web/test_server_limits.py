@@ -22,7 +22,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[2] / "benchmarks")]
-from test_server import PATIENCE_S, Server, running
+from test_server import PATIENCE_S, Server, run_apart, running
 
 STRICT = """
 from vramwise.web.server.serve import Serving, serve
@@ -75,14 +75,14 @@ def test_who_waits_behind_too_many_is_told_at_once() -> None:
         workers = _Slow("quick", 1, (), most_waiting=1, limit_s=PATIENCE_S)
         return await asyncio.gather(*(workers.ask("result", b"0.01") for _ in range(3)), return_exceptions=True)
 
-    found = asyncio.run(asked())
+    found = run_apart(asked())
     assert [isinstance(one, Busy) for one in found] == [False, False, True]
 
 
 def test_many_connections_at_once_are_all_answered(tmp_path: Path, capsys: Any) -> None:
     """Three seconds of the load that benchmarks/web.py measures; how long an answer takes hangs on what else runs."""
     with running(tmp_path, HF_HUB_OFFLINE="1") as server:
-        asyncio.run(importlib.import_module("web").load(server.port, "result", 3, 200, 50))
+        run_apart(importlib.import_module("web").load(server.port, "result", 3, 200, 50))
     assert "200 connections, 150 questions" in (said := capsys.readouterr().out)
     assert " 0 errors" in said
 
@@ -94,4 +94,4 @@ def test_one_that_is_too_slow_makes_room_for_the_next() -> None:
             await workers.ask("result", b"60")
         return await workers.ask("result", b"0")
 
-    assert asyncio.run(asked()).exit_code == 0
+    assert run_apart(asked()).exit_code == 0

@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).parent))
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from test_server import PATIENCE_S, Server, running
+from test_server import PATIENCE_S, Server, run_apart, running
 
 from vramwise import processes
 from vramwise.planner import ahead
@@ -97,7 +97,7 @@ def test_searches_share_the_cores() -> None:
         found = await asyncio.gather(*questions, workers.ask("read", b""))
         return [*found, await workers.ask("fit", b"", shared=True)]
 
-    assert [one.exit_code for one in asyncio.run(asked())] == [4, 1, 1, 1, 4]
+    assert [one.exit_code for one in run_apart(asked())] == [4, 1, 1, 1, 4]
 
 
 class _Counting(Workers):

@@ -168,7 +168,9 @@ def _built(text: str, build: Callable[..., object]) -> object:
         return build(text, Loader=loader)
     except yaml.YAMLError as problem:
         if "{{" in text:
-            raise ValueError("not YAML but a template ({{ … }}): give it filled in, as helm template does") from None
+            raise ValueError(
+                "not YAML but a template, with double braces: give it filled in, as helm template does"
+            ) from None
         said = _PLACE_IN_YAML.sub(r" (\1)", " ".join(str(problem).split()))
         raise ValueError(f"not YAML: {said}") from None
 
