@@ -8,25 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from in_splice import CARD, said
+from in_splice import asked_of, job_of, said
 
 from vramwise.dryrun import fake_mode
-from vramwise.dryrun.whose import TRANSFORMERS
 from vramwise.dryrun.worker import whole_run
-from vramwise.estimation import estimate
-from vramwise.measure.job import Job
-from vramwise.scenario import Scenario
 
 
 def run(case: dict[str, Any]) -> dict[str, Any]:
-    table = {"model": case["config"], "task": "train", "train": case["settings"]}
-    resolved = estimate(Scenario.from_dict(table)).scenario
-    job = Job(case["config"], "a model", resolved, "cuda:0", 2)
-    asked = {
-        "job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25,
-        "library": TRANSFORMERS,
-    }  # fmt: skip
-    return said(*whole_run(asked))
+    return said(*whole_run(asked_of(job_of(case))))
 
 
 if __name__ == "__main__":

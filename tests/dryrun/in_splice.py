@@ -41,14 +41,23 @@ def said(report: Report, log: Log, _: Replay | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def answer(case: dict[str, Any]) -> dict[str, Any]:
-    table = {"model": case["config"], "task": case["task"], table_of(case["task"]): case["settings"]}
-    resolved = estimate(Scenario.from_dict(table)).scenario
-    job = Job(case["config"], "a model", resolved, "cuda:0", 2)
-    asked = {
+def job_of(case: dict[str, Any]) -> Job:
+    task = case.get("task", "train")
+    table = {"model": case["config"], "task": task, table_of(task): case["settings"]}
+    return Job(case["config"], "a model", estimate(Scenario.from_dict(table)).scenario, "cuda:0", 2)
+
+
+def asked_of(job: Job) -> dict[str, Any]:
+    """What the worker is asked of a job."""
+    return {
         "job": {f: getattr(job, f) for f in Job.__slots__}, "card": CARD, "workspace_bytes": 2**25,
         "library": TRANSFORMERS,
     }  # fmt: skip
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    job = job_of(case)
+    asked = asked_of(job)
     short, layers = short_run(asked), repeated_layers(job)
     return {
         "few": None if short is None else said(*short), "all": said(*whole_run(asked)),

@@ -20,7 +20,6 @@ _CONTEXT = (1, 2, 4, 8)
 _EXPERT = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384
 """Tokens of a sequence from which a layout may cut it."""
-_ONE_NODE_OF_CONTEXT = 8
 _IN_FLIGHT = 4  # micro-batches for each stage: with fewer the bubble is over a fifth of the step
 
 
