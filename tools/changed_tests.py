@@ -11,6 +11,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -71,6 +72,7 @@ def _sources(root: Path) -> dict[str, set[str]]:
     return {_module(str(path.relative_to(root))): _imported(path) for path in (root / "src/vramwise").rglob("*.py")}
 
 
+@cache
 def _imported(path: Path) -> set[str]:
     """Modules that a file imports, and `package.name` for each name, which may be a module."""
     names: set[str] = set()

@@ -2,19 +2,21 @@
 
     python tests/mutants/mutants.py [--seed N] [--mutants N] [--only PACKAGE…] [--jobs N] [--ignore PATH]
 
-A mutant changes one comparison, product, sum, truth value or whole number inside a function. The tests nearest to its
-file are asked first, then those of its package and those that use the package (TESTED_FROM), until one fails. That one
-must pass with the code as it is: exit 2 where it does not, since it would notice every mutant. Exit 0 when at least
-nine in ten are noticed; those that are not are listed with their place, each a hole in the tests or a change without
-effect.
+A mutant changes one comparison, product, sum, truth value or whole number inside a function. Asked are the tests that
+import its file, those of its package and those that use the package (TESTED_FROM), first the files that speak of what
+the function speaks of, until one fails. That one must pass with the code as it is: exit 2 where it does not, since it
+would notice every mutant. Exit 0 when at least nine in ten are noticed; those that are not are listed with their place,
+each a hole in the tests or a change without effect.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import math
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +24,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,12 +89,13 @@ TEXTS = frozenset({"format", "join", "ljust", "lower", "removeprefix", "removesu
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One fault: the file, the line, and the text of the line before and after."""
+    """One fault: the file, the line, the text of the line before and after, and that of the function around it."""
 
     file: Path
     line: int
     before: str
     after: str
+    function: str
 
     @property
     def package(self) -> str:
@@ -107,12 +111,13 @@ def mutants_of(file: Path) -> Iterator[Mutant]:
     text = file.read_text("utf-8")
     lines = text.splitlines()
     for function in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)):
+        whole = "\n".join(lines[function.lineno - 1 : function.end_lineno])
         for node in _code_of(function):
             for start, end, new in _changes(node, text):
                 line = lines[start[0] - 1]
                 if start[0] == end[0]:
                     after = line.encode()[: start[1]] + new.encode() + line.encode()[end[1] :]
-                    yield Mutant(file, start[0], line, after.decode())
+                    yield Mutant(file, start[0], line, after.decode(), whole)
 
 
 def _code_of(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -173,9 +178,36 @@ def _whole(node: ast.expr, new: ast.expr) -> Span:
 
 
 def asked_of(mutant: Mutant) -> list[str]:
-    """Files and folders of tests, the nearest first."""
-    near = [name for name in nearest_tests([str(mutant.file.relative_to(ROOT))]) if name not in ALWAYS]
-    return [*near, *(f"tests/{name}" for name in folders_of(mutant.package))]
+    """Files of tests, first those that speak of what the mutant's function speaks of.
+
+    Files alone, no folder: pytest takes a file that stands in a folder named beside it for named once, in the
+    folder's order.
+    """
+    changed = str(mutant.file.relative_to(ROOT))
+    near = [name for name in nearest_tests([changed]) if name not in ALWAYS]
+    named = (ROOT / "tests" / name for name in folders_of(mutant.package))
+    files = [file for name in named for file in (sorted(name.rglob("test_*.py")) if name.is_dir() else [name])]
+    asked = dict.fromkeys((*near, *(str(file.relative_to(ROOT)) for file in files)))
+    direct = mutant.file.relative_to(ROOT / "src").with_suffix("")
+    wanted = _words(mutant.function) | _words(direct.name)
+    return sorted(asked, key=lambda name: -_in_common(wanted, name) * (2 if name in near else 1))
+
+
+def _in_common(wanted: frozenset[str], test: str) -> float:
+    """How much of what is wanted a file of tests speaks of: a word counts by how few files have it."""
+    of_tests = _words_of_tests()
+    found = wanted & of_tests[test]
+    return sum(math.log(len(of_tests) / sum(word in words for words in of_tests.values())) for word in found)
+
+
+@cache
+def _words_of_tests() -> dict[str, frozenset[str]]:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {str(file.relative_to(ROOT)): _words(f"{file.name} {file.read_text('utf-8')}") for file in files}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z]{3,}|[0-9]{2,}", text.lower()))
 
 
 def folders_of(package: str) -> list[str]:

@@ -20,11 +20,26 @@ def test_each_package_has_tests_to_ask(package: str) -> None:
         assert (ROOT / "tests" / tests).exists(), tests
 
 
-def test_the_nearest_tests_are_asked_first() -> None:
+def test_files_are_asked_each_once() -> None:
     mutant = next(mutants_of(ROOT / "src" / "vramwise" / "hardware" / "room.py"))
     asked = asked_of(mutant)
-    assert asked[0].startswith("tests/hardware/test_")
-    assert asked.index("tests/hardware/test_room.py") < asked.index("tests/hardware") < asked.index("tests/cli")
+    assert len(asked) == len(set(asked))
+    assert {Path(name).parts[1] for name in asked} >= {"hardware", "cli"}
+    assert all((ROOT / name).is_file() for name in asked)  # a folder beside its files would be taken in its own order
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        ("hardware/room.py", "tests/hardware/test_room.py"),
+        ("hardware/machine/known_conflicts.py", "tests/hardware/machine/test_known_conflicts.py"),
+        ("serving/llama_cpp/ollama.py", "tests/serving/test_llama_cpp.py"),
+        ("interop/launch/slime.py", "tests/interop/test_launch_frameworks.py"),
+    ],
+)
+def test_files_that_speak_of_what_a_function_speaks_of_stand_first(source: str, test: str) -> None:
+    asked = asked_of(next(mutants_of(ROOT / "src" / "vramwise" / source)))
+    assert test in asked[:5]
 
 
 def test_a_mutant_is_another_text_of_one_line() -> None:
