@@ -109,6 +109,9 @@ class Casts:
     quantized base too, or all of them."""
     loads_narrow: bool = False
     """Frozen weights are loaded in the dtype that is computed in, under autocast too, but for FSDP."""
+    widens_before_zero: bool = False
+    """Weights that train are loaded onto the GPU in 16 bits and become fp32 there, one by one; stages 1 and 2 of ZeRO
+    narrow them again."""
     fp8_weights: str | None = None
     """dtype of weights whose products are in 8 bits, where no other is stated; None: as wide as without."""
     fp8_recipe: str | None = None

@@ -81,7 +81,9 @@ RECORD = Framework(
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 0.8.3 model/patcher.py `init_kwargs["torch_dtype"] =
     # model_args.compute_dtype`, 0.9.4 model/loader.py the checkpoint's.
-    casts=Casts(autocast="16-bit", loads_narrow=True),
+    # 0.7.1 to 0.9.4 hparams/parser.py `model_args.device_map`, model/adapter.py `cast_trainable_params_to_fp32`: only
+    # ZeRO-3 keeps trained weights from becoming fp32 on the GPU before Trainer has them.
+    casts=Casts(autocast="16-bit", loads_narrow=True, widens_before_zero=True),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True, preference=_dpo),
     quantizing=Quantizing(copies="fp32 under autocast"),  # 0.9.5 model/adapter.py casts all that trains
     peft=Peft(version=(0, 18), names_linear_layers=True),  # 0.9.5 asks for peft<=0.18.1; model/model_utils/misc.py

@@ -207,7 +207,7 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
             cost = "weights are gathered later, and again"
             yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)
         return
-    if most := _touched(asked, _WHOLE):
+    if train.cpu_ram_efficient_loading is False and (most := _touched(asked, _WHOLE)):
         cost = "none: accelerate's fsdp_cpu_ram_efficient_loading"
         yield Change("cpu_ram_efficient_loading", {"cpu_ram_efficient_loading": True}, cost, Cost.NOTHING, most)
     if _is_sharded(asked) or not _divides_layers(asked):

@@ -53,7 +53,7 @@ class Component(StrEnum):
 
 CERTAIN = (
     Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, Component.MASTER_WEIGHTS, Component.OPTIMIZER_STATES,
-    Component.GRADIENTS,
+    Component.GRADIENTS, Component.WHOLE_WEIGHTS,
 )  # fmt: skip
 """What a step holds for certain: sizes of parameters and of what is kept for each, whatever the sizes of a batch."""
 

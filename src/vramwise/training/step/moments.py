@@ -6,6 +6,7 @@ A step's peak is the maximum over moments that hold different things:
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
 | wrapping          | Megatron: all gradients, and weights once more until they are in their buffer                  |
+| upcast            | LLaMA-Factory under ZeRO's stages 1 and 2: trained weights become fp32 before they are narrowed |
 | sharding          | FSDP: the whole quantized model, where every GPU has it until it is cut                       |
 | forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
@@ -38,7 +39,7 @@ from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.states import ModelStates
-from vramwise.training.model_states.trained import rounded, width
+from vramwise.training.model_states.trained import rounded, trained_tensors, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import read_by, step_axes
@@ -163,7 +164,7 @@ def _step(state: StepState) -> Moment:
 
 __all__ = ["BEFORE_STEPS", "Moment", "step_moments"]
 
-BEFORE_STEPS = ("load", "wrapping", "sharding")
+BEFORE_STEPS = ("load", "upcast", "wrapping", "sharding")
 """Moments at which no product has run, so that no library has a workspace."""
 
 _LOADED = (Component.WEIGHTS, Component.BUFFERS, Component.ADAPTERS, *OTHER_MODELS.values())
@@ -190,13 +191,27 @@ def _moments(state: StepState) -> list[Moment]:
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
     found = [load, *forward_moments(state), *backward.inside_blocks()]
     first = _first_step(state, found)
-    found[1:1] = [*_wrapping(state, load), *_sharding(state, load)]
+    found[1:1] = [*_upcast(state, load), *_wrapping(state, load), *_sharding(state, load)]
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
     else:
         found += [*backward.checks(), *backward.reduction(), backward.end(), *stepping_moments(state)]
     found += [evaluation(state), *first]
     return [Moment(m.name, {k: v for k, v in m.parts.items() if v}, m.operation, m.layer) for m in found]
+
+
+def _upcast(state: StepState, load: Moment) -> list[Moment]:
+    """Trained weights become fp32 on the GPU, in the order of the model; of each there are both for a moment."""
+    train, narrow = state.train, width(state.train.param_dtype)
+    wide = width("fp32")
+    if not framework_of(train).casts.widens_before_zero or train.zero_stage not in (1, 2) or narrow >= wide:
+        return []
+    grown = most = 0
+    for tensor, _ in trained_tensors(state.model, train):
+        own = rounded(tensor.numel * wide)
+        most = max(most, grown + own)
+        grown += own - rounded(tensor.numel * narrow)
+    return [Moment("upcast", {**load.parts, Component.WHOLE_WEIGHTS: most})] if most else []
 
 
 def _wrapping(state: StepState, load: Moment) -> list[Moment]:
