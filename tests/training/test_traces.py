@@ -33,6 +33,10 @@ SCENARIOS: list[dict[str, Any]] = [
     {"model": LLAMA, "num_gpus": 4, "train": {"fsdp": "full-shard", "fsdp_version": 1, "checkpointing": "full"}},
     {"model": LLAMA, "num_gpus": 4, "train": {"method": "lora", "fsdp": "shard-grad-op", "fsdp_version": 1}},
     {"model": LLAMA, "num_gpus": 4, "train": {"fsdp": "full-shard", "gradient_accumulation_steps": 2}},
+    {"model": "distilgpt2", "train": {"eval_batch_size": 5, "framework": "transformers"}},
+    {"model": "distilgpt2", "train": {"eval_batch_size": 2, "framework": "pytorch", "gradient_accumulation_steps": 2}},
+    {"model": LLAMA, "train": {"method": "qlora", "framework": "llamafactory", "eval_batch_size": 4}},
+    {"model": LLAMA, "num_gpus": 4, "train": {"method": "lora", "framework": "transformers", "eval_batch_size": 2}},
     {"model": "Qwen/Qwen1.5-MoE-A2.7B", "num_gpus": 8, "train": {"fsdp": "full-shard", "checkpointing": "full"}},
 ]
 
@@ -112,7 +116,7 @@ def test_going_to_and_fro_between_sizes_with_other_blocks_records_each_once(monk
 
     monkeypatch.setattr(replay, "_recordings", Memo(8))
     monkeypatch.setattr(replay._Recording, "__init__", noted)
-    monkeypatch.setattr(Recorder, "holds_at", lambda self, axes: axes["sequence"] % 2 == self.rest)
+    monkeypatch.setattr(Recorder, "holds_at", lambda self, axes, _: axes["sequence"] % 2 == self.rest)
     for sequence in (300, 301, 302, 303, 300, 301):
         assert in_turn(asked, 2, sequence, None) == by_blocks(asked, 2, sequence, None)
     assert made == [300, 301]

@@ -17,11 +17,10 @@ from vramwise.models.model import Model
 from vramwise.models.step import BlockRun
 from vramwise.records import record
 from vramwise.training.activations.block_ends import Streams, cached_casts, given_up, named_by_frames, streams_of
-from vramwise.training.activations.loss import replacing_logits
 from vramwise.training.activations.sizes import StepShape, is_dequantized, step_shape
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.lengths import step_axes
-from vramwise.training.reserved_memory.scripts import RELEASED, Script, Scripts, Writer, blocks_run, of_the_batch
+from vramwise.training.reserved_memory.scripts import Script, Scripts, Writer, blocks_run, of_the_batch
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import caches_in_evaluation
 
@@ -72,20 +71,10 @@ def _script(writer: Writer, run: BlockRun, streams: Streams, last: frozenset[Sto
     saved = (storage for storage, _ in run.saved if storage.kind not in ("input", "registered"))
     casts = cached_casts(run, [storage for storage in saved if not is_dequantized(storage, run, writer.train)])
     cached = [storage for storage in dict.fromkeys(run.for_cache) if storage not in received] if caches else []
-    returned = named_by_frames(run)
-    script = Script(False, *streams)
-    script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
-    script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
-    walk = walk_forward(
-        run, kept=[*casts, *cached], external=of_the_batch(run), given_up=last, returned=[*returned, *casts, *cached]
-    )
+    script = writer.begun(run, streams, last, checkpointed=False)
+    returned = [*named_by_frames(run), *casts, *cached]
+    walk = walk_forward(run, kept=[*casts, *cached], external=of_the_batch(run), given_up=last, returned=returned)
     script.forward = writer.lines(script, walk.events)
-    script.returned = [script.place(storage) for storage in returned]
-    names = zip(script.inputs, run.incoming, strict=False)
-    script.given_up = tuple(name for name, tensor in names if tensor.storage in last)
     script.casts = [script.place(storage) for storage in casts]
     script.cached = [script.place(storage) for storage in cached]
-    if run.name == "loss" and run.incoming:
-        wide = replacing_logits(run, writer.train, writer.model)
-        script.wide_logits = RELEASED if wide is None else script.place(wide)
     return script

@@ -45,8 +45,11 @@ Taken = tuple[int, int, Keys, int]
 class Player:
     """Plays what a recorder took down, part by part; counters are those of `CachingAllocator`."""
 
-    def __init__(self, recorder: Recorder, axes: Axes, capacity: int | None) -> None:
-        self.recorder, self.axes, self.capacity = recorder, axes, capacity
+    def __init__(
+        self, recorder: Recorder, axes: Axes, capacity: int | None, of_evaluations: Axes | None = None
+    ) -> None:  # fmt: skip
+        self.recorder, self.capacity = recorder, capacity
+        self.axes = axes, of_evaluations or axes
         self.allocated = self.reserved = self.peak_allocated = self.peak_reserved = 0
         self.was_full = False
         self.pools: dict[tuple[int, bool], Keys] = {}
@@ -152,7 +155,7 @@ class Player:
     def _prepare(self) -> None:
         """Sizes and slots of what was recorded since the last part."""
         new = list(self.recorder.sizes)[len(self.taken) :]
-        self.taken += [self._taken(int(evaluate(size, self.axes)), stream) for size, stream in new]
+        self.taken += [self._taken(int(evaluate(size, self.axes[rows])), stream) for size, stream, rows in new]
         self.held += [_EDGE] * (self.recorder.num_slots + 1 - len(self.held))  # where nothing is taken there is one too
 
     def _taken(self, size: int, stream: int) -> Taken:

@@ -23,7 +23,15 @@ from vramwise.training.recipe.lengths import step_axes
 from vramwise.training.reserved_memory.play import Player
 from vramwise.training.reserved_memory.scripts import RELEASED, Line, blocks_run
 from vramwise.training.reserved_memory.step_replay import STEPS, Replayed, StepReplay, Table, has_main_buffers
-from vramwise.training.reserved_memory.traces import FREED, Held, Part, Recorder, has_one_order
+from vramwise.training.reserved_memory.traces import (
+    FREED,
+    OF_EVALUATIONS,
+    OF_STEPS,
+    Held,
+    Part,
+    Recorder,
+    has_one_order,
+)
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.moments import plays_evaluations
 from vramwise.training.zero3 import NO_LAG, Lag
@@ -42,6 +50,7 @@ class _Recording(StepReplay):
             memory=self.recorder,
         )  # fmt: skip
         self.parts: list[Part] = []
+        self.evaluation: list[Part] = []
         self.is_cut_short = False
         """Whether a part was begun and not ended (Ctrl-C): what comes next hangs on the whole of it."""
 
@@ -58,6 +67,24 @@ class _Recording(StepReplay):
             self.parts.append(self.parts[-1] if self.parts and part == self.parts[-1] else part)
             self.is_cut_short = False
         return self.parts[number]
+
+    def evaluation_parts(self) -> list[Part] | None:
+        """An evaluation and the step behind it; None where they would hang on how many steps came before.
+
+        A step that reads like the one before it leaves the same tensors in the same slots.
+        """
+        if self.part(STEPS + 1) is not self.part(STEPS):
+            return None
+        if not self.evaluation:
+            self.is_cut_short = True
+            self.recorder.rows = OF_EVALUATIONS
+            self._evaluate()
+            self.recorder.rows = OF_STEPS
+            evaluated = self.recorder.cut()
+            self._step(is_first=False)
+            self.evaluation = [evaluated, self.recorder.cut()]
+            self.is_cut_short = False
+        return self.evaluation
 
     def _bytes(self, size: Dim) -> int:
         return Sized(size, self.axes) if isinstance(size, Size) else size
@@ -88,22 +115,24 @@ class _Recording(StepReplay):
                 table[place] = Held(block)
 
 
-_Kind = tuple[StepShape, Model, ResolvedTrain, bool, int, Placement, int]
+_Kind = tuple[StepShape, Model, ResolvedTrain, bool, int, Placement, int, StepShape | None]
 _recordings: Memo[_Kind, list[_Recording]] = Memo(8)
 _OF_A_KIND = 3
 """Recordings that are kept of one kind of step: a search for the longest sequence may go to and fro between lengths at
 which other blocks are nothing."""
 
 
-def _recording(kind: _Kind, batch: int, sequence: int, axes: Axes) -> _Recording:
+def _recording(kind: _Kind, batch: int, sequence: int, axes: Axes, of_evaluations: Axes) -> _Recording:
     """The newest recording of such steps in which the same blocks are taken at these sizes; a new one where none is."""
     known = _recordings.get(kind, list)
+    _, model, train, accumulating, workspace_bytes, placement, warm_up, evaluated = kind
     for recording in reversed(known):
         if not recording.is_cut_short:
             recording.part(1)
-            if recording.recorder.holds_at(axes):
+            if evaluated is not None:
+                recording.evaluation_parts()
+            if recording.recorder.holds_at(axes, of_evaluations):
                 return recording
-    _, model, train, accumulating, workspace_bytes, placement, warm_up = kind
     made = _Recording(model, train, batch, sequence, accumulating, workspace_bytes, placement, warm_up)
     known[:] = [*(one for one in known if not one.is_cut_short), made][-_OF_A_KIND:]
     return made
@@ -115,10 +144,22 @@ def replay_in_order(
 ) -> Replayed:  # fmt: skip
     """The first steps as they were recorded at any size at which a model runs the same operations."""
     shape = step_shape(model, train, batch, sequence, accumulating=accumulating)
-    axes = step_axes(model, train, batch, sequence)
-    kind = shape, model, train, accumulating, workspace_bytes, placement, warm_up
-    recording = _recording(kind, batch, sequence, axes)
-    player, wanted = Player(recording.recorder, axes, capacity_bytes), 0
+    of_evaluations = axes = step_axes(model, train, batch, sequence)
+    evaluated, evaluation = None, list[Part]()
+    if plays_evaluations(train, placement):
+        from vramwise.training.reserved_memory.evaluation import evaluation_batch
+
+        found = evaluation_batch(model, train, axes, batch, sequence)
+        evaluated, of_evaluations = found.shape, found.axes
+    kind = shape, model, train, accumulating, workspace_bytes, placement, warm_up, evaluated
+    recording = _recording(kind, batch, sequence, axes, of_evaluations)
+    if evaluated is not None:
+        parts = recording.evaluation_parts()
+        if parts is None:
+            sizes = batch, sequence, accumulating, workspace_bytes, capacity_bytes
+            return StepReplay(model, train, *sizes, (), placement, warm_up=warm_up).run()
+        evaluation = parts
+    player, wanted = Player(recording.recorder, axes, capacity_bytes, of_evaluations), 0
     try:
         player.play(recording.part(0))
         for step in range(1, STEPS + (1 if capacity_bytes is None else 2)):
@@ -130,6 +171,8 @@ def replay_in_order(
             settled = begun is not None and player.was_full and player.state() == begun
             if settled and recording.part(step + 1) is recording.part(step):
                 break  # another step is this one again
+        for part in evaluation:
+            player.play(part)
     except NoRoomError as full:
         wanted = full.wanted
     reserved = player.reserved if wanted else player.peak_reserved
@@ -190,7 +233,6 @@ def replay(
     of the block that was allocated before the weights (loading.py).
     """
     sizes = batch, sequence, accumulating, workspace_bytes
-    evaluates = plays_evaluations(train, placement)  # two kinds of rows, where a recording has one
-    if has_one_order(train) and not lengths and not has_main_buffers(train) and not evaluates:
+    if has_one_order(train) and not lengths and not has_main_buffers(train):
         return replay_in_order(model, train, *sizes, capacity_bytes, placement, warm_up)
     return StepReplay(model, train, *sizes, capacity_bytes, lengths, placement, lag, warm_up).run()

@@ -91,25 +91,34 @@ class Writer:
     def lines(self, script: Script, events: list[Event]) -> list[Line]:
         return [(script.place(what), RELEASED if size is None else self.size(size)) for what, size in events]
 
+    def begun(self, run: BlockRun, streams: Streams, last: frozenset[Storage], *, checkpointed: bool) -> Script:
+        """A block's script with the places of its streams, of what frames name and of wide logits, and nothing done."""
+        script = Script(checkpointed, *streams)
+        script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
+        script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
+        script.returned = [script.place(storage) for storage in named_by_frames(run)]
+        names = zip(script.inputs, run.incoming, strict=False)
+        script.given_up = tuple(name for name, tensor in names if tensor.storage in last)
+        if run.name == "loss" and run.incoming:
+            wide = replacing_logits(run, self.train, self.model)
+            script.wide_logits = RELEASED if wide is None else script.place(wide)
+        return script
+
     def script(self, run: BlockRun, part: Parts, streams: Streams, last: frozenset[Storage]) -> Script:
         saved = [storage for storage, _ in run.saved if storage.kind not in ("input", "registered")]
         dequantized = frozenset(storage for storage in saved if is_dequantized(storage, run, self.train))
         own = [storage for storage in saved if storage not in dequantized]
         ignored = dequantized | of_the_batch(run)
         kept = kept_storages(run, self.train)
-        script = Script(kept is not None, *streams)
+        script = self.begun(run, streams, last, checkpointed=kept is not None)
         stays = own if kept is None else kept
         external = ignored if kept is None else ignored | frozenset(kept)
-        script.incoming = [script.place(tensor.storage) for tensor in run.incoming]
-        script.outgoing = [script.place(tensor.storage) for tensor in run.outgoing]
         cached = cached_by_outputs(run, self.train, self.model)
         passing = (storage for storage in cached_casts(run, own) if storage not in external)
-        returned, casts = named_by_frames(run), [*passing] if script.checkpointed else []
-        walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=[*returned, *casts])
+        casts = [*passing] if script.checkpointed else []
+        returned = [*named_by_frames(run), *casts]
+        walk = walk_forward(run, kept=[*stays, *cached], external=ignored, given_up=last, returned=returned)
         script.forward = self.lines(script, walk.events)
-        script.returned = [script.place(storage) for storage in returned]
-        names = zip(script.inputs, run.incoming, strict=False)
-        script.given_up = tuple(name for name, tensor in names if tensor.storage in last)
         script.cached = [script.place(storage) for storage in cached]
         script.stays = [script.place(storage) for storage in stays]
         script.casts = [script.place(storage) for storage in casts]
@@ -143,9 +152,6 @@ class Writer:
         script.finished = [script.place(what) for what in backward.finished]
         script.parts = [(storage, script.place(what)) for storage, what in backward.parts]
         script.added = backward.added
-        if run.name == "loss" and run.incoming:
-            wide = replacing_logits(run, self.train, self.model)
-            script.wide_logits = RELEASED if wide is None else script.place(wide)
 
 
 def of_the_batch(run: BlockRun) -> frozenset[Storage]:

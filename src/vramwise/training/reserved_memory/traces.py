@@ -102,6 +102,9 @@ class Alone:
         self.gradients = []
 
 
+OF_STEPS, OF_EVALUATIONS = 0, 1
+"""Whose rows the axes of a size are."""
+
 FREED, FREED_LATER, JOINED, PEAK_FORGOTTEN, EMPTIED = -1, -2, -3, -4, -5
 """What is done with a slot's block, where it is not taken; the last two are done with none."""
 
@@ -127,16 +130,18 @@ class Part:
 class Recorder(Memory):
     """Takes everything down and allocates nothing: a block's number is its slot.
 
-    `sizes`: the place of each with its stream; `nothing` and `something`: polynomials that were nothing, so that no
-    block was taken for them, and those that were not; `empty`: slots that nothing is in, the next one last.
+    `sizes`: the place of each with its stream and the rows that it is of; `nothing` and `something`: polynomials that
+    were nothing, so that no block was taken for them, and those that were not, with their rows; `empty`: slots that
+    nothing is in, the next one last. `rows`: those that run, a step's or an evaluation's.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.part = Part()
-        self.sizes: dict[tuple[Dim, int], int] = {}
-        self.nothing: dict[Size, None] = {}
-        self.something: dict[Size, None] = {}
+        self.rows = OF_STEPS
+        self.sizes: dict[tuple[Dim, int, int], int] = {}
+        self.nothing: dict[tuple[Size, int], None] = {}
+        self.something: dict[tuple[Size, int], None] = {}
         self._blocks: list[Block] = []
         self.empty: list[Block] = []
 
@@ -154,7 +159,7 @@ class Recorder(Memory):
     def place(self, size: int, stream: int = 0) -> int:
         """The place of these bytes among the sizes."""
         what: Dim = size.size if isinstance(size, Sized) else size
-        return self.sizes.setdefault((what, stream), len(self.sizes))
+        return self.sizes.setdefault((what, stream, self.rows), len(self.sizes))
 
     def take(self, size: int, stream: int = 0) -> Block:
         block = self.empty.pop() if self.empty else self.further_slot()
@@ -171,7 +176,7 @@ class Recorder(Memory):
     def some(self, *sizes: int, stream: int = 0) -> list[Held]:
         for size in sizes:
             if isinstance(size, Sized):
-                (self.something if size else self.nothing)[size.size] = None
+                (self.something if size else self.nothing)[size.size, self.rows] = None
         return super().some(*sizes, stream=stream)
 
     def free(self, block: Block) -> None:
@@ -187,10 +192,11 @@ class Recorder(Memory):
     def empty_cache(self) -> None:
         self._note(EMPTIED, 0)
 
-    def holds_at(self, axes: Axes) -> bool:
+    def holds_at(self, axes: Axes, of_evaluations: Axes) -> bool:
         """Whether the same blocks are taken at this micro-batch and length."""
-        return not any(evaluate(size, axes) for size in self.nothing) and all(
-            evaluate(size, axes) for size in self.something
+        of_rows = axes, of_evaluations
+        return not any(evaluate(size, of_rows[rows]) for size, rows in self.nothing) and all(
+            evaluate(size, of_rows[rows]) for size, rows in self.something
         )
 
     def _join(self, block: Block) -> None:
