@@ -343,3 +343,24 @@ def test_profiles_of_models_that_are_not_compiled_do_not_see_hips_pools() -> Non
     once the profile run and what lies outside torch are taken off; pools of 2,295 graphs would be 4.5."""
     result = serve("sgl-project/DeepSeek-V4-Flash-FP8", "mi355x", engine_version="0.26.0", tensor_parallel_size=8)
     assert result.quantities["cuda_graph_estimate"].expected < 2.5 * GIB
+
+
+def test_drivers_before_cuda_12_4_keep_more_for_a_graph() -> None:
+    """The same command took 3.81 GiB on A10G with the drivers of CUDA 12.2 and 12.3 and 1.14 with 12.4's
+    (vllm-project/vllm#5517). Qwen3-8B in 0.19.1 on A100 of 40 GB with 535.247.01: 2.35 GiB said, 2.44 taken."""
+
+    def graphs(driver: str | None, version: str = "0.19.1") -> dict[str, float]:
+        asked = {
+            "model": "Qwen/Qwen3-8B", "task": "serve", "gpu": "a100-sxm-40gb",
+            "serve": {"engine": "vllm", "engine_version": version},
+        }  # fmt: skip
+        found = estimate(asked if driver is None else {**asked, "driver": driver}).quantities
+        names = ("cuda_graph", "cuda_graph_estimate")
+        return {name: found[name].expected / GIB for name in names if name in found}
+
+    older = graphs("535.247.01")
+    assert older["cuda_graph"] == pytest.approx(2.44, rel=0.05)
+    assert older["cuda_graph_estimate"] == pytest.approx(2.35, rel=0.05)
+    assert graphs("550.54.14") == graphs(None) == graphs("580.65.06")
+    for version in ("0.8.4 (V0)", "0.10.1", "0.19.1"):
+        assert 1.8 < graphs("545.23.08", version)["cuda_graph"] / graphs(None, version)["cuda_graph"] < 4.8, version

@@ -31,3 +31,8 @@ def check_driver(driver: str, gpu: Gpu | None) -> None:
         f"NVIDIA has no driver {clipped(text)}{looks}: branches go from {OLDEST_BRANCH} to {NEWEST_BRANCH}, as in "
         "570.86.15 (nvidia-smi prints it at the top)",
     )
+
+
+def branch_number(driver: str | None) -> int | None:
+    """The branch of a driver's version, 570 of 570.86.15; None where the version is unknown."""
+    return None if driver is None else int(driver.strip().partition(".")[0])

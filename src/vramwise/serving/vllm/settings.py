@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vramwise.hardware import Gpu
+from vramwise.hardware.drivers import branch_number
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.records import record
@@ -54,6 +55,7 @@ class Resolved(ResolvedServe):
 
     on_rocm: bool = False
     gfx: str = ""
+    driver_branch: int | None = None
 
     @property
     def in_flight_tokens(self) -> int:
@@ -129,7 +131,7 @@ def resolve_settings(scenario: Scenario, model: Model, gpu: Gpu | None) -> Resol
         settings=settings, version=version, profile=profile, storage=storage, max_model_len=length,
         batched_tokens=tokens, max_num_seqs=seqs, share=utilization, block_size=block, capability=capability_of(gpu),
         multiprocessors=(gpu.sm_count if gpu is not None else None) or UNKNOWN_MULTIPROCESSORS, on_v2_runner=second,
-        on_rocm=on_rocm, gfx=gfx_of(gpu),
+        on_rocm=on_rocm, gfx=gfx_of(gpu), driver_branch=branch_number(scenario.driver),
     )  # fmt: skip
 
 
