@@ -3,6 +3,9 @@ first made while they are profiled."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import ceil, floor
+
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.result import Node, Quantity
@@ -36,6 +39,7 @@ DRAFTED_SIZES_VERSION = (0, 13)  # config/vllm.py _set_cudagraph_sizes of 0.13.0
 PROFILED_STEPS = 2  # _FULL_GRAPH_PROFILING_SAMPLES
 HOPPER, AMPERE = 9.0, 8.0
 LEANER_DRIVER = 550  # the branch of CUDA 12.4
+DRIVER_STEP, LEAST_GRAPH = 2 * MIB, MIB
 HIP_POOL, HIP_POOL_VERSION = "graph_bytes_of_hip", (0, 14)
 
 
@@ -248,29 +252,39 @@ def _has_hip_pools(model: Model, r: Resolved) -> bool:
 
 
 def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> Node:
-    """What the first runner's profile says that graphs will take: less than they do, for of the first captures of
-    pieces and of whole steps, which bring what all others share, it counts the larger alone.
+    """What the first runner's profile says that graphs will take: of the first captures of pieces and of whole steps,
+    which bring what all others share, it counts the larger alone, and of what follows it captures one of each and takes
+    that for all. The driver hands out whole DRIVER_STEPs, so that this one is between two whole numbers of them.
 
-    Source: 0.18.1 to 0.33.0 v1/worker/gpu_model_runner.py profile_cudagraph_memory (max of shared_memory_estimate).
+    Source: 0.18.1 to 0.33.0 v1/worker/gpu_model_runner.py profile_cudagraph_memory (max of shared_memory_estimate;
+    per_graph, at least 1 MiB); the debug lines of llm-d-planner accuracy/results/v0.19.0 are all even.
     """
     if not graphs.bytes or r.on_v2_runner or not estimates_graphs(r) or not _whole_steps(model, r):
         return graphs
     one_size, one_step = _of_one(model, r, gpu)
     held = _pool_bytes(model, r)
     beside = sum(node.bytes for node in graphs.children if node.name in (SPLITS, WORKSPACE))
+    further = _sizes(r, 1 + drafted_tokens(r)) - 1, _whole_steps(model, r) - 1
 
-    def left(whole: int, end: str) -> int:
-        first_size, first_step = (
-            shared + round(MIB * sum(count * getattr(constant("vllm", name, r.version), end) for count, name in terms))
-            for shared, terms in ((held, [*one_size, (1, MODULES)]), (beside, one_step))
-        )
-        once: int = min(first_size, first_step)
-        return max(0, whole - once)
+    def said(whole: int, end: str, steps: Callable[[float], float]) -> int:
+        def of_one(terms: list[tuple[int, str]]) -> float:
+            return MIB * sum(count * float(getattr(constant("vllm", name, r.version), end)) for count, name in terms)
+
+        each = of_one(one_size), of_one(one_step)
+        once = min(held + of_one([(1, MODULES)]) + each[0], beside + each[1])
+        others = sum(count * (_one_more(size, steps) - size) for count, size in zip(further, each, strict=True))
+        return max(0, round(whole - once + others))
 
     return Node(
-        "CUDA graphs", left(graphs.bytes, "expected"), graphs.kind, left(graphs.low, "low"), left(graphs.high, "high"),
-        formula="graphs − min(first of pieces, first whole step)", source=graphs.source,
+        "CUDA graphs", said(graphs.bytes, "expected", float), graphs.kind, said(graphs.low, "low", floor),
+        said(graphs.high, "high", ceil), formula="larger first capture + further ones × what the second takes",
+        source=graphs.source,
     )  # fmt: skip
+
+
+def _one_more(size: float, steps: Callable[[float], float]) -> float:
+    """What a second capture of `size` bytes takes of free memory, and counts as."""
+    return max(steps(size / DRIVER_STEP) * DRIVER_STEP, LEAST_GRAPH)
 
 
 def _layers(model: Model, r: Resolved) -> int:
