@@ -206,11 +206,11 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
     one_size, one_step = _of_one(model, r, gpu)
     terms = [(sizes * count, name) for count, name in one_size]
     if newer:
-        terms += [*((whole * count, name) for count, name in one_step), (1, MODULES)]
+        terms += [*((whole * count, name) for count, name in one_step), (1, _modules(gpu))]
     values = [(count, constant("vllm", name, r.version)) for count, name in terms]
     held = _pool_bytes(model, r) if newer else 0
     low, expected, high = (
-        held + round(MIB * sum(count * getattr(value, end) for count, value in values))
+        max(0, held + round(MIB * sum(count * getattr(value, end) for count, value in values)))
         for end in ("low", "expected", "high")
     )
     by_layer = "sizes × pieces × bytes + whole steps × layers × bytes"
@@ -221,6 +221,12 @@ def _graphs(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
         formula=formula if newer else "sizes × layers × bytes",
         inputs={"sizes": sizes, "whole_steps": whole, "layers": layers}, source=values[0][1].source,
     )  # fmt: skip
+
+
+def _modules(gpu: Gpu | None) -> str:
+    """The constant of what a first capture brings beside its graph. Where the card shares the host's memory, what is
+    free is the whole system's: what the process compiles and pins on the host counts too, and what others give back."""
+    return "graph_modules_of_shared_memory" if gpu is not None and gpu.unified_memory else MODULES
 
 
 def _of_one(model: Model, r: Resolved, gpu: Gpu | None) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
@@ -271,15 +277,14 @@ def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> 
             return MIB * sum(count * float(getattr(constant("vllm", name, r.version), end)) for count, name in terms)
 
         each = of_one(one_size), of_one(one_step)
-        once = min(held + of_one([(1, MODULES)]) + each[0], beside + each[1])
+        once = max(0, min(held + of_one([(1, _modules(gpu))]) + each[0], beside + each[1]))
         others = sum(count * (_one_more(size, steps) - size) for count, size in zip(further, each, strict=True))
         return max(0, round(whole - once + others))
 
-    return Node(
-        "CUDA graphs", said(graphs.bytes, "expected", float), graphs.kind, said(graphs.low, "low", floor),
-        said(graphs.high, "high", ceil), formula="larger first capture + further ones × what the second takes",
-        source=graphs.source,
-    )  # fmt: skip
+    size = said(graphs.bytes, "expected", float)
+    low, high = min(size, said(graphs.low, "low", floor)), max(size, said(graphs.high, "high", ceil))
+    formula = "larger first capture + further ones × what the second takes"
+    return Node("CUDA graphs", size, graphs.kind, low, high, formula=formula, source=graphs.source)
 
 
 def _one_more(size: float, steps: Callable[[float], float]) -> float:
