@@ -36,6 +36,13 @@ def compass() -> st.SearchStrategy[Config]:
 
 
 STRATEGIES: dict[str, Callable[[], Strategy]] = {
+    "apertus1p5_text": lambda: decoder(
+        "apertus1p5_text",
+        attention_bias=FLAG,
+        output_vocab_size=st.sampled_from([None, 16]),
+        tie_word_embeddings=st.just(False),
+        hidden_act=st.sampled_from(["xielu", "silu"]),
+    ),
     "apertus": lambda: decoder("apertus", attention_bias=FLAG, hidden_act=st.sampled_from(["xielu", "silu"])),
     "arcee": lambda: decoder("arcee", attention_bias=FLAG, mlp_bias=FLAG, head_dim=st.none() | HEAD_DIM),
     "bitnet": lambda: decoder("bitnet", attention_bias=FLAG),

@@ -42,6 +42,17 @@ def flint() -> st.SearchStrategy[Config]:
     return with_layer_lists(base, layer_types=TYPES)
 
 
+def lara_mini() -> st.SearchStrategy[Config]:
+    base = mixture(
+        "lara_mini", "num_experts", head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, sliding_window=WINDOW,
+        shared_expert_intermediate_size=WIDTH, norm_topk_prob=FLAG, attention_bias=FLAG, attention_dropout=DROPOUT,
+        linear_key_head_dim=st.sampled_from([4, 8]), linear_value_head_dim=st.sampled_from([4, 6]),
+        linear_conv_kernel_dim=st.sampled_from([2, 4]), linear_num_key_heads=st.integers(1, 2),
+        linear_num_value_heads=st.sampled_from([2, 4]),
+    )  # fmt: skip
+    return with_layer_lists(base, layer_types=("linear_attention", *TYPES))
+
+
 STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
     "beam": beam,
     "flint": flint,
@@ -52,6 +63,7 @@ STRATEGIES: dict[str, Callable[[], st.SearchStrategy[Config]]] = {
         ),
         layer_types=TYPES,
     ),
+    "lara_mini": lara_mini,
     "mellum": lambda: with_layer_lists(
         mixture(
             "mellum", "num_experts", head_dim=HEAD_DIM, moe_intermediate_size=WIDTH, sliding_window=WINDOW,

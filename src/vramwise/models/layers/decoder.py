@@ -97,7 +97,8 @@ def model(c: Config, s: Design, kinds: Sequence[LayerKind]) -> tuple[Block, ...]
     b = BlockBuilder("")
     x = norm(b, b.input("hidden", c.hidden_size), s.final_norm, s)
     tied_to = f"{s.root}.embed_tokens.weight" if c.flag("tie_word_embeddings", s.tied) else None
-    logits = b.linear(x, "lm_head", c.vocab_size, bias=s.head_bias, shard="vocab", part="head", tied_to=tied_to)
+    rows = s.head_rows or c.vocab_size
+    logits = b.linear(x, "lm_head", rows, bias=s.head_bias, shard="vocab", part="head", tied_to=tied_to)
     logits = b.unary(ToFp32(), logits) if s.widened_logits else logits
     logits = b.softcap(logits) if s.capped_logits else logits
     return (first, *layers, b.build(logits=b.scale(logits) if s.scaled_logits else logits))

@@ -40,8 +40,8 @@ class Design:
     sides of each sum with the stream by depth; `gate` names a projection of the layer's input and the function of it
     that attention's result is multiplied with; `both_ways` is an encoder's attention, which keeps no cache; `attention`
     are settings of attention's own code path. `rotary_share` of each head's columns is turned where the config names
-    none, None where it never does: all of them. `buffered_scale`: the embedding is scaled by a buffer, which backward
-    keeps.
+    none, None where it never does: all of them. `head_rows`: the head's where they are not the vocabulary's.
+    `buffered_scale`: the embedding is scaled by a buffer, which backward keeps.
     """
 
     root: str = "model"
@@ -57,6 +57,7 @@ class Design:
     output_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
+    head_rows: int = 0
     fused_qkv: Literal["", "joint", "by_head"] = ""
     qk_norm: HeadNorm | None = None
     clip_qkv: bool = False

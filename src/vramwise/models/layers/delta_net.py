@@ -18,7 +18,8 @@ CHUNK = 64
 
 @record
 class DeltaNet:
-    """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length, `gate` that of the result."""
+    """Sizes: key heads serve value heads in groups; `kernel` is the convolution's length, `gate` that of the result,
+    `widened`: whose norm has its weight in fp32."""
 
     key_heads: int
     value_heads: int
@@ -27,6 +28,7 @@ class DeltaNet:
     kernel: int
     function: str
     gate: str = "silu"
+    widened: bool = False
 
     @property
     def keys(self) -> int:
@@ -70,7 +72,8 @@ def mixer(b: BlockBuilder, x: Value, s: DeltaNet, *, fused: bool, module: str = 
     q, k, v = b.split(b.unary(ChannelsLast(), h), [s.keys, s.keys, s.values])
     mixed = rule(b, (q, k, v, beta, decay), s, module)
     weight = b.parameter(f"{module}.norm", "weight", (s.value_dim,), part="norm")
-    (mixed,) = b.op(GatedHeadNorm(function=s.gate), f"{module}.norm", [mixed, z], [s.values], [weight])
+    norm = GatedHeadNorm(function=s.gate, widened=s.widened)
+    (mixed,) = b.op(norm, f"{module}.norm", [mixed, z], [s.values], [weight])
     return b.linear(mixed, f"{module}.out_proj", hidden_size, shard="row")
 
 

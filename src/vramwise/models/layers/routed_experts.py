@@ -117,7 +117,7 @@ def balancing_loss(c: Config, e: Experts, num_layers: int) -> tuple[Block, ...]:
             num_layers=num_layers,
             num_experts=e.num_experts,
             experts_per_token=e.experts_per_token,
-            fp32_logits=e.routing == "fp32_sigmoid",
+            fp32_logits=e.routing in ("fp32_sigmoid", "fp32_softmax"),
         ),
         b.input("hidden", c.hidden_size),
         width=1,

@@ -48,16 +48,21 @@ class GatedHeadNorm(Operation):
     is_norm = True
 
     function: str = "silu"
+    widened: bool = False
 
 
 @lowering(GatedHeadNorm)
 def gated_head_norm(run: Lowering, op: GatedHeadNorm, x: Tensor, gate: Tensor) -> Tensor:
-    """Root-mean-square norm of every head, then the product with a function of the gate in fp32."""
+    """Root-mean-square norm of every head, then the product with a function of the gate in fp32.
+
+    `widened`: the weight is applied in fp32 too, before anything is cast back.
+    """
     tape, (weight,) = run.tape, run.parameters_of(op)
     rows, gate = (tape.reshape(t, -1, op.parameters[0].shape[0]) for t in (x, gate))
     h = tape.to(rows, "fp32")
     variance = tape.scale(tape.reduce("mean", tape.unary("pow", h)), "add_scalar")
-    h = tape.mul(weight, tape.to(tape.mul(h, tape.unary("rsqrt", variance)), rows.dtype))
+    h = tape.mul(h, tape.unary("rsqrt", variance))
+    h = tape.mul(tape.to(weight, "fp32"), h) if op.widened else tape.mul(weight, tape.to(h, rows.dtype))
     h = tape.to(tape.mul(h, tape.unary(op.function, tape.to(gate, "fp32"))), rows.dtype)
     return tape.reshape(h, *x.shape[:2], -1)
 

@@ -83,6 +83,15 @@ def _route_qwen(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> tuple[T
     return run.tape.to(normalized_weights(run, op, weights), logits.dtype), indices
 
 
+@ROUTES.named("fp32_softmax")
+def _route_fp32_softmax(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Lara: softmax over fp32 logits, the best of them divided by their sum and cast to the hidden states' dtype."""
+    tape = run.tape
+    weights, indices = tape.topk(tape.softmax(_fp32_logits(run, x, weight)), op.experts_per_token)
+    weights = tape.div(weights, tape.reduce("sum", weights)) if op.normalized else weights
+    return tape.to(weights, x.dtype), indices
+
+
 @ROUTES.named("hunyuan_v1_moe")
 def _route_hunyuan_v1_moe(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """As qwen, on hidden states in fp32: the class makes this weight fp32 whatever the model's dtype."""
