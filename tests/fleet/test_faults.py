@@ -122,6 +122,22 @@ def test_a_window_that_never_answers_is_missing_and_the_rest_is_there(capsys):
     assert answer["jobs"][0]["gpu_hours"] == 7
 
 
+@pytest.mark.parametrize(("lost", "is_said"), [(1, False), (2, True)])
+def test_jobs_of_which_a_twentieth_is_missing_are_no_gap(capsys, lost, is_said):
+    """Of 20 hours: an exporter that begins a little late is no news, 90 % are."""
+    ends = []
+
+    def change(query, width, at):
+        ends.append(at)
+        return (200, vector(0)) if "count_over_time" in query and at >= min(ends) + (20 - lost) * HOUR else None
+
+    with standing(Stand(change)) as address:
+        assert main(["fleet", "--prometheus", address, "--since", "20h", "--step", "1h", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["jobs"][0]["seen"] == (20 - lost) / 20
+    assert any("gaps in the samples" in note for note in answer["notes"]) is is_said
+
+
 def test_a_figure_that_nobody_answers_is_unknown_and_no_zero(capsys):
     def change(query, width, at):
         return failure(400, "bad_data", "parse error") if "SM_ACTIVE" in query else None

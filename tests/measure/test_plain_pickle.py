@@ -116,6 +116,12 @@ def test_binary_pickles_are_told_from_text():
     assert not looks_like_pickle(b"")
 
 
+def test_a_long_file_may_build_more_than_a_short_one(monkeypatch):
+    monkeypatch.setattr("vramwise.measure.plain_pickle.FREE_OBJECTS", 10)
+    rows = [[place, "frames"] for place in range(40)]
+    assert plain_from_pickle(pickle.dumps(rows, 4)) == rows
+
+
 @pytest.mark.parametrize("code", [b"]", b"}", b")", b"N\x94", b"]\x94"])
 def test_what_is_built_is_bounded_by_the_size_of_the_file(code):
     """Five million empty lists are five megabytes of a file, and 364 of memory."""

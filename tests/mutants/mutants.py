@@ -188,8 +188,7 @@ def asked_of(mutant: Mutant) -> list[str]:
     named = (ROOT / "tests" / name for name in folders_of(mutant.package))
     files = [file for name in named for file in (sorted(name.rglob("test_*.py")) if name.is_dir() else [name])]
     asked = dict.fromkeys((*near, *(str(file.relative_to(ROOT)) for file in files)))
-    direct = mutant.file.relative_to(ROOT / "src").with_suffix("")
-    wanted = _words(mutant.function) | _words(direct.name)
+    wanted = _words(f"{changed} {mutant.function}")
     return sorted(asked, key=lambda name: -_in_common(wanted, name) * (2 if name in near else 1))
 
 

@@ -64,6 +64,12 @@ def test_a_prompts_cache_is_what_moves(found):
     assert far.transfer.link == "network"
     # 3,200 Gbit/s of a node, 80 % of them, an eighth for one card
     assert far.transfer.seconds == pytest.approx(found.transfer.bytes / (3200e9 / 8 * 0.8 / 8), rel=1e-6)
+    least, most = far.first_token_s
+    slow, fast = far.prefill.tokens_per_s
+    assert (slow, fast) == found.prefill.tokens_per_s
+    # what moves comes after the prompt was read, however fast that was
+    assert least == pytest.approx(2048 / fast + far.transfer.seconds)
+    assert most == pytest.approx(2048 / slow + far.transfer.seconds)
     carried = min(far.prefill.num_gpus, far.decode.num_gpus) * 3200e9 / 8 * 0.8 / 8
     assert far.transfer.network_share == pytest.approx(200 * far.transfer.bytes / carried, rel=1e-6)
 

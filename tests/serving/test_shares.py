@@ -29,7 +29,7 @@ def shared(engine: str, gpu: str = "l40s", **serve: Any) -> tuple[Share, int]:
 
 
 @pytest.mark.parametrize("ranks", [1, 4])
-@pytest.mark.parametrize("version", ["0.6", "0.8.5", "0.11", "0.19", "0.20", "0.25", None])
+@pytest.mark.parametrize("version", ["0.6", "0.8.5", "0.11", "0.19", "0.20", "0.25", "0.26", "0.26.1", None])
 def test_the_budget_of_vllm_adds_up(version: str | None, ranks: int) -> None:
     share, process = shared("vllm", engine_version=version, tensor_parallel_size=ranks)
     assert sum(size for _, size in share.inside) == share.bytes

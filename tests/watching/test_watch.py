@@ -73,6 +73,14 @@ def test_a_plain_loop_is_told_beside_its_estimate():
     assert "3 steps, most at step 2" in lines[-2]
 
 
+def test_sizes_are_counted_until_they_no_longer_change(monkeypatch):
+    """Gradients before a step and states after it, of the first three: a long run is not slowed."""
+    counted = []
+    monkeypatch.setattr("vramwise.watching.hooks.storage_bytes", lambda *_: counted.append(len(counted)) or 0)
+    followed(SCENARIO, [2] * 5)
+    assert len(counted) == 1 + 3 + 3  # the model's own once
+
+
 def test_larger_batches_are_the_reason_that_the_warning_names():
     watched, lines = followed(SCENARIO, [2, 2, 8])
     (departure,) = watched.departures

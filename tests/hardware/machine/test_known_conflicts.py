@@ -14,6 +14,7 @@ FINE = {"torch": "2.7.1+cu126", "torchvision": "0.22.1", "torchaudio": "2.7.1", 
 def test_what_goes_together_is_left_alone():
     assert package_conflicts(FINE) == []
     assert gpu_conflicts([("NVIDIA H100 80GB HBM3", "9.0"), ("MI300X", "gfx942")], "12.6", FINE) == []
+    assert gpu_conflicts([("Tesla V100-SXM2-32GB", "7.0")], "12.6", {}) == []
     assert driver_conflict("12.6", "560.35.05") == []
     assert package_conflicts({"torch": "2.14.0", "torchvision": "0.29.0", "torchaudio": "2.11.0"}) == []
 
