@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,12 @@ def test_nothing_changed_runs_the_cheap_nearest_tests_the_whole(nearest_tests):
 
     assert nearest_tests([]) == list(changed_tests.ALWAYS)
     assert all((ROOT / name).exists() for names in changed_tests.BY_DATA.values() for name in names)
+
+
+def test_what_tests_import_of_one_another_is_one_file():
+    """Each folder that has such modules puts itself first on the path: of two the folder asked last would win."""
+    files = list((ROOT / "tests").rglob("*.py"))
+    doubled = {name for name, count in Counter(file.stem for file in files).items() if count > 1} - {"conftest"}
+    imported = re.compile(r"^ *(?:from|import) (\w+)", re.MULTILINE)
+    found = {str(file): doubled.intersection(imported.findall(file.read_text("utf-8"))) for file in files}
+    assert {file: names for file, names in found.items() if names} == {}
