@@ -242,6 +242,13 @@ def test_a_load_names_an_engine_only_when_it_was_given():
     assert scenario.to_dict()["serve"]["engine"] == "sglang"
 
 
+def test_an_embedder_is_trained_without_a_head_unless_one_is_named():
+    of_a_library = {**train(), "library": "sentence-transformers"}
+    assert Scenario.from_dict(of_a_library).train.head == "none"
+    assert Scenario.from_dict({**of_a_library, "train": {"head": "sequence-classification"}}).train.head != "none"
+    assert Scenario.from_dict(train()).train.head != "none"
+
+
 def test_replace_keeps_what_was_given():
     scenario = Scenario.from_dict(train(micro_batch_size=2))
     changed = scenario.replace(train=scenario.train.replace(checkpointing="full"))
