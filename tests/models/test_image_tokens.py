@@ -251,6 +251,7 @@ def test_phi4(size: tuple[int, int]) -> None:
     found = own({"model_type": "phi4_multimodal"}, width, height)
     assert found.tokens == 256 + 1 + int(kept.sum()) + int(kept[:, 0].sum()) + 16
     assert found.patches == mask.numel() + 1024
+    assert found.rows * found.columns * found.tiles == found.patches  # padded or not, tiles are of one grid
     assert bool(found.padded_to) == bool((mask == 0).any())
 
 
