@@ -50,6 +50,7 @@ TRAINING: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
         for precision in ({"precision": "bf16"}, {"precision": "bf16-mixed"})
     ),
     (LLAMA, {"framework": "torchtitan", "loss": "chunked"}),
+    (dict(small_model("llama4_text").config.values), {"framework": "torchtitan"}),
     (LLAMA, {"framework": "torchtitan", "loss": "vocab-parallel", "tensor_parallel_size": 2}),
     (LLAMA, {"framework": "torchtitan", "loss": "standard", "tensor_parallel_size": 2}),
     (dict(small_model("mpt").config.values), {"framework": "llm-foundry"}),

@@ -100,6 +100,7 @@ RECORD = Framework(
         Command("torchtitan", "run_train.sh"),
     ),
     defaults=DEFAULTS,
+    kernels=("torchtitan",),
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     loss=Loss(chunks_with_head=_chunks_with_head, compiled=_compiles_loss, fused_is_compiled=True),
     quantizing=Quantizing(keeps_originals=False),

@@ -130,7 +130,7 @@ ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {
 TRAIN_ATTENTION_SPELLINGS: Final[Mapping[str, str]] = {**ATTENTION_SPELLINGS, "flex_attention": "flex"}
 LOSSES: Final = ("standard", "fused", "chunked", "fused-linear", "vocab-parallel", "preference")
 COMPILED: Final = ("layers", "model", "loss")
-LAYERS: Final = ("litgpt", "megatron", "torchtune", "axolotl-liger")
+LAYERS: Final = ("litgpt", "megatron", "torchtitan", "torchtune", "axolotl-liger")
 """Records of kernels that a framework's record names, and no scenario."""
 _KNOWN_FIRST = ("liger", "unsloth", "fms", "transformer-engine", "apex", "xielu", "axolotl", "flash-linear-attention")
 _OF_KERNELS = ("fused", "litgpt_blocks", *(name.replace("-", "_") for name in LAYERS))

@@ -206,6 +206,7 @@ _ROWS = (
     Primitive("gather", "new", ("self", "index")),
     Primitive("scatter", "new", ("index",)),
     Primitive("scatter_", "new", ("index",)),
+    Primitive("scatter_add", "new", ("index",)),
     Primitive("scatter_reduce", "new", ("self", "index", "src", "result")),
     Primitive("masked_scatter", "new", ("mask",)),
     # -- images
