@@ -65,5 +65,5 @@ def test_fp16_is_said_to_be_of_the_same_size_only_where_it_is():
         scenario = {"model": MODEL, "task": "train", "gpu": "t4", "train": {"micro_batch_size": 64, **train}}
         return next(one for one in estimate(scenario).verdict.reasons if "does not compute in bf16" in one)
 
-    assert "weights that train stay in fp32" in said()
-    assert "the same sizes" in said(method="lora")
+    assert "weights that train stay in fp32" in said(precision="bf16")
+    assert "the same sizes" in said(method="lora", precision="bf16")

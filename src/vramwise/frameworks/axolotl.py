@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes, types_without
 from vramwise.frameworks.defaults import ADAPTERS_CAST_TO_BF16, ADAPTERS_CAST_TO_FP16, MASTERS_UNDER_ZERO, Default
-from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Peft, Quantizing, Sharding
+from vramwise.frameworks.framework import (
+    Casts,
+    Command,
+    Framework,
+    GradientRules,
+    Loss,
+    Peft,
+    Quantizing,
+    Sharding,
+    always,
+)
 from vramwise.frameworks.transformers import BITSANDBYTES, waits_for_the_last
 from vramwise.frameworks.versions import library_version, month_named, reaches, stated
 from vramwise.models.model import Model
@@ -100,7 +110,8 @@ RECORD = Framework(
     counts_anew=True,  # 0.19 utils/bench.py gpu_memory_usage_all
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
     # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 0.16.1 utils/config/__init__.py `cfg.torch_dtype`.
-    casts=Casts(autocast="16-bit", loads_narrow=True),
+    # bf16: auto is what torch says: 0.19 utils/config/__init__.py resolve_dtype.
+    casts=Casts(autocast="16-bit", loads_narrow=True, emulates_bf16=always),
     loss=Loss(chunks="tiles"),  # cut-cross-entropy is what it offers as fused-linear
     # examples: quantize_moe_experts in all of them
     quantizing=Quantizing(

@@ -116,6 +116,8 @@ class Casts:
     """dtype of weights whose products are in 8 bits, where no other is stated; None: as wide as without."""
     fp8_recipe: str | None = None
     """How 8-bit values are scaled unasked; None: Transformer Engine's own choice by GPU."""
+    emulates_bf16: Rule = never
+    """It takes bf16 unasked wherever torch says that the card has it, which counts cards that emulate it."""
     caches_8_bit_weights: bool = False
     """8-bit copies of weights stay from step to step, and are not made anew in each product."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Command, Framework, GradientRules, Loss, Quantizing
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, always
 from vramwise.frameworks.versions import described, stated, torch_version
 from vramwise.scenario import TrainSettings
 
@@ -61,6 +61,7 @@ RECORD = Framework(
     own_layers="litgpt",
     own_layers_version=_layers_version,
     gradients=GradientRules(deferred=_defers_reductions, deferred_with_frozen=True),
+    casts=Casts(emulates_bf16=always),  # 0.5.13 utils.py get_default_supported_precision
     loss=Loss(chunks="as they are"),  # utils.py chunked_cross_entropy
     # lightning 2.6 fabric/plugins/precision/bitsandbytes.py: every nn.Linear
     quantizing=Quantizing(head=True, keeps_originals=False),

@@ -28,7 +28,7 @@ from vramwise.frameworks.framework import (
     Sharding,
     always,
 )
-from vramwise.frameworks.versions import followed, library_version, makes_caches, names
+from vramwise.frameworks.versions import followed, library_version, makes_caches, names, reaches
 from vramwise.scenario import TrainSettings
 
 BITSANDBYTES = ("nf4", "fp4", "int8")
@@ -87,6 +87,11 @@ _DPO_BY_VERSION = (  # trl's releases, trainer/dpo_trainer.py
 def _dpo(train: TrainSettings) -> Preference:
     version = followed(train, "trl") or _DPO_BY_VERSION[0][0]
     return next(way for since, way in _DPO_BY_VERSION if version >= since)
+
+
+def _takes_bf16(train: TrainSettings) -> bool:
+    """TRL's configs set bf16 unless fp16 is set (trl 0.19 sft_config.py to 1.16 base_config.py `__post_init__`)."""
+    return names(train, "trl") and reaches(followed(train, "trl"), (0, 19))
 
 
 def _as_run(train: TrainSettings) -> str:
@@ -149,7 +154,7 @@ RECORD = Framework(
     attention=attention_of_classes,
     exact=True,
     gradients=GradientRules(deferred=waits_for_the_last, reduced_in_compute_dtype=True),
-    casts=Casts(autocast="quantized"),
+    casts=Casts(autocast="quantized", emulates_bf16=_takes_bf16),
     loss=Loss(chunks="tiles", fused_linear_is_ligers=True, preference=_dpo),
     # transformers 5.23 distributed/fsdp.py is_fsdp_enabled; accelerate's cpu_ram_efficient_loading avoids it.
     quantizing=Quantizing(loads_whole=always),

@@ -1,25 +1,14 @@
-"""Trainings in fp16 on cards that do not compute in bf16, where nobody stated a precision.
-
-What is left open is taken in bf16, as people train today. On a card without it (Volta, Turing) that is fp16, and no
-relabelling: torch's scaler refuses fp16 gradients of weights that train (torch 2.13 amp/grad_scaler.py
-`_unscale_grads_`: "Attempting to unscale FP16 gradients."), so that those stay in fp32 under autocast. Frozen weights
-below adapters are loaded in fp16.
-"""
+"""Options in fp16 on cards that do not compute in bf16, where nobody stated a precision: stated in each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 from vramwise.errors import VramwiseError
-from vramwise.hardware import find_gpu
 from vramwise.planner.changes import changed
 from vramwise.scenario import Scenario
-from vramwise.training.recipe.framework_defaults import ADAPTERS
+from vramwise.training.recipe.precision import in_fp16, is_open, stating, takes_fp16
 from vramwise.training_parts import as_resolved
-
-_IN_FP16: Mapping[str, str] = {"bf16-mixed": "fp16-mixed", "bf16": "fp16-mixed", "bf16-master": "fp16-master"}
-_STATED = frozenset({"precision", "param_dtype", "compute_dtype"})
 
 
 def for_the_card(scenario: Scenario) -> Scenario:
@@ -29,31 +18,18 @@ def for_the_card(scenario: Scenario) -> Scenario:
 
 
 def precision_of_the_card(scenario: Scenario) -> Mapping[str, object]:
-    """The settings that say so; empty where bf16 is right, and where the framework has no other."""
-    if scenario.task != "train" or _STATED & scenario.train.explicit or not without_bf16(scenario):
+    """The settings that say so; empty where bf16 is right, and where the framework has no other.
+
+    Also for programs that would run in emulated bf16 there, which is several times slower: who is advised takes fp16.
+    """
+    if not is_open(scenario):
         return {}
     try:
-        train = as_resolved(scenario)
-        precision = _IN_FP16.get(train.precision)
-        if precision is None:
-            return {}
-        adapts = train.method in ADAPTERS and precision.endswith("-mixed")
-        values = {"precision": precision, **({"param_dtype": "fp16"} if adapts else {})}
+        decided = as_resolved(scenario)
+        if takes_fp16(scenario):  # what it is estimated in unasked
+            return stating(decided.precision, decided) if decided.compute_dtype == "fp16" else {}
+        values = in_fp16(decided)
         as_resolved(changed(scenario, values))
     except VramwiseError:
         return {}
     return values
-
-
-def without_bf16(scenario: Scenario) -> str:
-    """The name of a card of the scenario that does not compute in bf16; empty where all do."""
-    return next(filter(None, map(_without, scenario.gpus or (scenario.gpu or "",))), "")
-
-
-@cache
-def _without(card: str) -> str:
-    try:
-        gpu = find_gpu(card).gpu if card else None
-    except VramwiseError:
-        return ""
-    return gpu.name if gpu is not None and gpu.supports("bf16") is False else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from vramwise.errors import VramwiseError
 from vramwise.hardware import find_gpu
-from vramwise.planner.card_precision import precision_of_the_card, without_bf16
+from vramwise.planner.card_precision import precision_of_the_card
 from vramwise.planner.changes import Asked, Change, Cost
 from vramwise.planner.combinations import WEIGHTS, Reached
 from vramwise.planner.option import RECOMPUTE, Option, Wishes
@@ -14,6 +14,7 @@ from vramwise.planner.training_changes import training_combinations
 from vramwise.records import replace
 from vramwise.result import Result
 from vramwise.scenario import Scenario
+from vramwise.training.recipe.precision import without_bf16
 from vramwise.units import format_bytes
 from vramwise.verdict import CHANGE, LateReasons
 

@@ -13,7 +13,7 @@ from vramwise.models.lengths import reads_tokens
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.result import ModelFacts, Node, Phase, Quantity, Rank, Result
-from vramwise.scenario import Scenario
+from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training import counters
 from vramwise.training.components import Component
 from vramwise.training.counters import has_unsaid_lengths, kinds_of_estimate
@@ -26,6 +26,7 @@ from vramwise.training.notes import host_notes, notes_of, notes_on_what_was_aske
 from vramwise.training.recipe.framework_defaults import taken_note
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.recipe.lengths import usual_length
+from vramwise.training.recipe.precision import on_its_card, without_bf16
 from vramwise.training.recipe.settings import frozen_units_keep_inputs, pads, samples_completions
 from vramwise.training.reserved_memory import reserved
 from vramwise.training.reserved_memory.loading import Card, warm_up_bytes
@@ -152,13 +153,25 @@ def estimate_training(
 
 
 def _notes(scenario: Scenario, job: Job, rank: Placement, card_bytes: int | None) -> Iterator[str]:
-    train, asked = job.train, scenario.train
+    train, asked = job.train, on_its_card(scenario, job.model)
+    if asked.precision != train.precision:  # which the framework does not take in fp16
+        asked = scenario.train
+    yield from _on_precision(scenario, asked, train)
     taken = taken_note(asked, _as_told(job))
     if taken:
         yield taken
     counted = bool(_engine(train, card_bytes))
     yield from notes_of(train, job.model, job.states(rank), engine_counted=counted)
     yield from notes_on_what_was_asked(asked, train, job.model, job.axes, job.gpu)
+
+
+def _on_precision(scenario: Scenario, asked: TrainSettings, train: ResolvedTrain) -> Iterator[str]:
+    """What runs where a card has no bf16."""
+    card = without_bf16(scenario)
+    if card and asked is not scenario.train:
+        yield f"{card} does not compute in bf16 and no precision is stated: taken in {train.precision}"
+    elif card and train.compute_dtype == "bf16":
+        yield f"{card} does not compute in bf16: torch emulates it"
 
 
 def _ranks(fullest: Fullest, peak: Phase) -> tuple[Rank, ...]:

@@ -14,6 +14,7 @@ from vramwise.interop.export.trainer_options import (
     yaml_text,
 )
 from vramwise.scenario import Scenario
+from vramwise.training.recipe.precision import without_bf16
 
 _ATTENTION = {"flash": "flash_attention_2", "sdpa": "sdpa", "eager": "eager", "flex": "flex_attention"}
 VERSION = "trl 1.16"
@@ -29,7 +30,7 @@ def as_trl_does(scenario: Scenario) -> Scenario:
     own: dict[str, object] = {"framework_version": VERSION, "loss": "fused-linear"}
     if train.method == "qlora" and not train.dora:
         own["lora_dtype"] = "bf16"
-    if train.method == "lora" and str(train.precision).startswith("bf16"):
+    if train.method == "lora" and str(train.precision).startswith("bf16") and not without_bf16(scenario):
         own["param_dtype"] = "bf16"
     open_ = {key: value for key, value in own.items() if key not in train.explicit}
     return scenario.replace(train=train.replace(**open_)) if open_ else scenario

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -43,6 +44,7 @@ from vramwise.training.recipe.framework_defaults import (
 from vramwise.training.recipe.gradient_life import reentrant, wants_gradients_of_inputs
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
+from vramwise.training.recipe.precision import DTYPES, on_its_card, weights_dtype
 from vramwise.training.resolved import ResolvedTrain
 
 if TYPE_CHECKING:
@@ -58,27 +60,23 @@ NARROWED_BY_TRL = frozenset({"embedding", "head"})
 
 Settings = TypeVar("Settings", bound=TrainSettings)
 
-# precision -> weights, gradients, master copy, optimizer states, compute
-_DTYPES: dict[str, tuple[str, str, str | None, str, str]] = {
-    "bf16-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
-    "bf16": ("bf16", "bf16", None, "bf16", "bf16"),
-    "bf16-master": ("bf16", "bf16", "fp32", "fp32", "bf16"),
-    "fp16-mixed": ("fp32", "fp32", None, "fp32", "fp16"),
-    "fp16": ("fp16", "fp16", None, "fp16", "fp16"),
-    "fp16-master": ("fp16", "fp16", "fp32", "fp32", "fp16"),
-    "fp32": ("fp32", "fp32", None, "fp32", "fp32"),
-    "fp8-mixed": ("fp32", "fp32", None, "fp32", "bf16"),
-}
-
 
 def resolved(scenario: Scenario, model: Model, gpu: Gpu | None = None) -> ResolvedTrain:
     """The train table with every open setting decided; raises `ScenarioError` for what contradicts itself."""
-    train = _quantized_experts(with_framework_defaults(scenario.train, model, scenario.num_gpus, weights_dtype), model)
-    attention = attention_of(scenario.train, train, model)
+    asked = on_its_card(scenario, model)
+    if asked is not scenario.train:
+        with suppress(ScenarioError):  # what the framework does not take in fp16 stays as it is
+            return _resolved(asked, scenario.num_gpus, model, gpu)
+    return _resolved(scenario.train, scenario.num_gpus, model, gpu)
+
+
+def _resolved(asked: TrainSettings, num_gpus: int, model: Model, gpu: Gpu | None) -> ResolvedTrain:
+    train = _quantized_experts(with_framework_defaults(asked, model, num_gpus, weights_dtype), model)
+    attention = attention_of(asked, train, model)
     train = train if attention == train.attention else train.replace(attention=attention)
     decided = _decided(train, model).replace(model_type=str(model.config.model_type))
     if decided.loss == "fused-linear":
-        decided = decided.replace(logits_below=framework_of(train).loss.logits_below(scenario.train, model))
+        decided = decided.replace(logits_below=framework_of(train).loss.logits_below(asked, model))
         decided = decided.at_tokens(decided.micro_batch_size * decided.sequence_length)
     decided = _with_fp8(decided, gpu) if runs_transformer_engine(decided) else decided
     if not decided.expandable_segments:
@@ -140,17 +138,12 @@ def of_operations(train: ResolvedTrain) -> ResolvedTrain:
     return train.replace(**changes) if changes else train
 
 
-def weights_dtype(train: TrainSettings) -> str:
-    """The dtype of weights as far as precision tells."""
-    return train.param_dtype or _DTYPES[train.precision][0]
-
-
 def _decided(train: TrainSettings, model: Model) -> ResolvedTrain:
     method, precision = train.method, train.precision
-    params, grads, master, states, compute = _DTYPES[precision]
+    params, grads, master, states, compute = DTYPES[precision]
     framework = framework_of(train)
     if precision == "fp8-mixed" and framework.casts.fp8_weights is not None:
-        params, grads, master, states, compute = _DTYPES["bf16-master"]
+        params, grads, master, states, compute = DTYPES["bf16-master"]
         params = framework.casts.fp8_weights
     if precision in ("bf16-mixed", "fp16-mixed") and _loads_narrow(train):
         params = compute
