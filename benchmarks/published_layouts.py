@@ -84,9 +84,7 @@ def candidates(own: Scenario) -> Iterator[tuple[float, Scenario]]:
             continue
 
 
-_ALONE = (
-    "    no other: no layout of 1 to 8 tensor-parallel ranks and 1 to 32 stages, powers of two, has this batch here",
-)
+_ALONE = ("    no other: no layout that is searched has this batch here",)
 
 
 @record

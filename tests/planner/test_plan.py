@@ -19,6 +19,7 @@ from vramwise.planner.inference_changes import serving_changes
 from vramwise.planner.inventory import Pool, read_inventory
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import Plan, plan
+from vramwise.planner.layouts import layouts
 from vramwise.planner.searched_layouts import searched
 from vramwise.scenario import Scenario
 from vramwise.training.answer import fullest_rank
@@ -257,6 +258,21 @@ def test_layouts_of_a_large_model_divide_it():
         assert option.scenario.num_gpus % together == 0
         assert 8 % made.tensor_parallel_size == 0
     assert any(option.scenario.train.tensor_parallel_size > 1 for option in found.options)
+
+
+@pytest.mark.parametrize(
+    ("layers", "gpus", "stages"),
+    [(105, 280, 35), (105, 2520, 35), (128, 512, 64), (128, 3072, 64), (96, 48, 6)],
+)
+def test_stages_of_equal_layers_stand_beside_whole_nodes_of_tensor_ranks(layers, gpus, stages):
+    config = {"model_type": "gpt2", "n_layer": layers, "n_head": 128, "n_embd": 1280}
+    scenario = Scenario.from_dict({"model": config, "task": "train", "gpu": "a100", "num_gpus": gpus,
+                                   "train": {"framework": "megatron"}})  # fmt: skip
+    found = list(layouts(scenario, described_model(config)[1], gpus))
+    of = [one.get("tensor_parallel_size") for one in found if one.get("pipeline_parallel_size") == stages]
+    assert of == [8]
+    uneven = [n for one in found if layers % (n := int(str(one.get("pipeline_parallel_size", 1))))]
+    assert all(not n & (n - 1) for n in uneven)
 
 
 def test_slower_links_expose_the_gathers_of_zero_3():

@@ -16,6 +16,8 @@ Values = Mapping[str, object]
 
 _TENSOR = (1, 2, 4, 8)
 _PIPELINE = (1, 2, 4, 8, 16, 32)
+"""Beside tensor parallelism over a whole node further stages too, in which layers lie evenly, up to one layer in each:
+pipelines are for what nodes do not hold (arXiv 2104.04473 section 5.4; its runs have 35 and 64 stages)."""
 _CONTEXT = (1, 2, 4, 8)
 _EXPERT = (1, 2, 4, 8, 16, 32, 64)
 _LONG = 16_384
@@ -50,15 +52,21 @@ def _cuts(scenario: Scenario, model: Model, num_gpus: int) -> Iterator[tuple[int
     length = scenario.train.sequence_length or 0
     sizes = (
         [n for n in _TENSOR if n <= scenario.gpus_per_node] if "tensor" in offered else [1],
-        [n for n in _PIPELINE if n <= max(1, model.num_layers)] if "pipeline" in offered else [1],
+        _stages(model.num_layers) if "pipeline" in offered else [1],
         list(_CONTEXT) if "context" in offered and length >= _LONG else [1],
         list(_EXPERT) if "expert" in offered and model.has_experts else [1],
     )
     found = (
         cut for cut in product(*sizes)
         if num_gpus % (cut[0] * cut[1] * cut[2]) == 0 and num_gpus // (cut[0] * cut[1]) % cut[3] == 0
+        and (cut[1] in _PIPELINE or cut[0] == min(_TENSOR[-1], scenario.gpus_per_node))
     )  # fmt: skip
     yield from sorted(found, key=lambda cut: (cut[0] * cut[1] * cut[2] * cut[3], cut))
+
+
+def _stages(num_layers: int) -> list[int]:
+    """Stages of a pipeline: powers of two, and what divides the layers."""
+    return [n for n in range(1, max(1, num_layers) + 1) if n in _PIPELINE or num_layers % n == 0]
 
 
 def _shared(shares: str, whole: Values, *, takes_zero: bool) -> list[Values]:
