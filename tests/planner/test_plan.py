@@ -17,9 +17,9 @@ from vramwise.planner.changes import Asked, changed
 from vramwise.planner.combinations import combinations
 from vramwise.planner.inference_changes import serving_changes
 from vramwise.planner.inventory import Pool, read_inventory
+from vramwise.planner.layouts import layouts
 from vramwise.planner.option import Wishes
 from vramwise.planner.plan import Plan, plan
-from vramwise.planner.layouts import layouts
 from vramwise.planner.searched_layouts import searched
 from vramwise.scenario import Scenario
 from vramwise.training.answer import fullest_rank
@@ -265,7 +265,8 @@ def test_layouts_of_a_large_model_divide_it():
     [(105, 280, 35), (105, 2520, 35), (128, 512, 64), (128, 3072, 64), (96, 48, 6)],
 )
 def test_stages_of_equal_layers_stand_beside_whole_nodes_of_tensor_ranks(layers, gpus, stages):
-    config = {"model_type": "gpt2", "n_layer": layers, "n_head": 128, "n_embd": 1280}
+    config = {"model_type": "gpt2", "n_layer": layers, "n_head": 128, "n_embd": 1280, "n_positions": 2048,
+              "vocab_size": 51200}  # fmt: skip
     scenario = Scenario.from_dict({"model": config, "task": "train", "gpu": "a100", "num_gpus": gpus,
                                    "train": {"framework": "megatron"}})  # fmt: skip
     found = list(layouts(scenario, described_model(config)[1], gpus))
