@@ -62,6 +62,9 @@ OTHER_WAYS = (
     ("full", "bf16-mixed", "none", 4),
     ("lora", "bf16", "none", 2),
     ("full", "bf16-mixed", "full", 2),
+    ("lora", "bf16", "full", 2),
+    ("lora", "fp16-mixed", "full", 1),
+    ("full", "fp32", "full", 1),
 )
 """Method, precision, checkpointing, samples."""
 PIPELINES: tuple[tuple[str, dict[str, Any]], ...] = (

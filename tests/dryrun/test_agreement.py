@@ -24,8 +24,6 @@ OPEN = {
     "EleutherAI/gpt-j-6b": {"forward"},
     # not found yet
     "google-bert/bert-base-uncased": {"first step"},
-    # biases that all decoder layers read count until the first layer, which made them, is done
-    "google-t5/t5-base": {"backward: layers"},
 }
 """Moments in which the two are known to differ, by model, and why (docs/dry-run.md)."""
 

@@ -26,8 +26,6 @@ OPEN = {
     # the class runs images before texts, and what is behind the layers of images is not behind those of texts
     "siglip/a": {"backward: head"},
     "siglip/b": {"backward: head", "first step"},
-    # biases that all decoder layers read count until the layer that made them is done
-    "t5/b": {"backward: layers"},
 }  # fmt: skip
 """Moments in which the two are known to differ, and why (docs/dry-run.md)."""
 

@@ -107,8 +107,8 @@ class Operation:
     """Whether it computes nothing, and says what a frame of PyTorch's modeling code still names."""
 
     @property
-    def embeds_tokens(self) -> bool:
-        """Whether it looks up the tokens of a batch."""
+    def embeds_inputs(self) -> bool:
+        """Whether it embeds what a batch brings: looks up its tokens, cuts its images or sounds up."""
         return False
 
     @property

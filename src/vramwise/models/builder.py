@@ -157,6 +157,10 @@ class BlockBuilder:
         """Names that the block's frame keeps up to here."""
         self.op(Named(), "", values, [])
 
+    def named_beside_loss(self, *values: Value) -> None:
+        """Names that the model's frame keeps until it returns."""
+        self.op(Named(beside_loss=True), "", values, [])
+
     def still_named_in(self, module: str, *values: Value) -> None:
         """Names that the frame of a module inside the block keeps up to here."""
         self.op(Named(), module, values, [])

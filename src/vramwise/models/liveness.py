@@ -7,7 +7,7 @@ refers to that one and it is no view, else their sum is a third tensor (`torch/c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from vramwise.models.autograd.gradients import InputGradient, divided_up, input_gradients
@@ -78,7 +78,8 @@ def walk_backward(
     run: BlockRun, *, accumulating: bool = False, waiting: frozenset[Storage] = frozenset(),
     begun: frozenset[Storage] = frozenset(), ending: frozenset[Storage] = frozenset(),
     pending: frozenset[Storage] = frozenset(), external: frozenset[Storage] = frozenset(), recomputed: bool = False,
-    fused: bool = False, left: frozenset[Storage] = frozenset(),
+    fused: bool = False, left: frozenset[Storage] = frozenset(), begun_streams: frozenset[str] = frozenset(),
+    inputs: Sequence[str] = (),
 ) -> BackwardWalk:  # fmt: skip
     """Backward of one block.
 
@@ -88,10 +89,15 @@ def walk_backward(
     a part that nothing can be added into is there, so that their sum is a third tensor. `external`: saved storages that
     are counted elsewhere (a checkpoint's input). `recomputed`: saved tensors were made again for backward, and go
     as soon as their operation has read them, but for what is `left`, which somebody else holds. `fused`: products add
-    their weight's gradient to the one that exists.
+    their weight's gradient to the one that exists. `begun_streams`: those of its `inputs` whose gradient has a part
+    from blocks above, which waits and into which this block's is added.
     """
     shared = _SharedWeights(waiting, begun, ending, pending)
-    return _BackwardWalker(run, accumulating, shared, external, recomputed, fused, left).walk()
+    walker = _BackwardWalker(run, accumulating, shared, external, recomputed, fused, left)
+    for name, tensor in zip(inputs, run.incoming, strict=False):
+        if name in begun_streams and tensor.requires_grad:
+            walker.wait_for(tensor)
+    return walker.walk()
 
 
 @record
@@ -132,8 +138,14 @@ class _BackwardWalker:
         self.finished: Dim = 0
         self.gradients: dict[int, _Gradient] = {}
         self.pieces: dict[tuple[int, str], _Bytes] = {}
+        self.of_leaves: list[_Bytes] = []
         self.written_over: set[Storage] = set()
         self.begun_here: dict[Storage, bool] = {}
+
+    def wait_for(self, tensor: Tensor) -> None:
+        """A gradient that blocks above made of what they and this one read."""
+        self.temporaries = self.temporaries + tensor.nbytes
+        self.gradients[id(tensor)] = _Gradient(_Bytes(tensor.nbytes), False)
 
     def walk(self) -> BackwardWalk:
         """The nodes from the last to the first, as autograd's engine runs them; bytes at every one."""
@@ -148,6 +160,8 @@ class _BackwardWalker:
                 self._run(node, received[0])
             else:
                 self._release(node)
+        for held in self.of_leaves:
+            self._drop(held)
         self.result.weight_gradients = self.finished
         self.result.leaving = self.temporaries
         incoming = {id(tensor): tensor for tensor in self.run.incoming}
@@ -172,6 +186,9 @@ class _BackwardWalker:
             self.result.at_first_use = self.temporaries
             self.result.before_first_use = len(self.result.events)
         arrived = self.gradients.pop(id(output))
+        if node.op == "requires_grad_":  # becomes the leaf's `.grad`, which the graph holds with the leaf
+            arrived.held.holders += 1
+            self.of_leaves.append(arrived.held)
         made = [(each, *self._made(node, each, arrived)) for each in input_gradients(node, output)]
         most = max((each for each, _, _ in made), key=lambda each: probe(each.scratch), default=None)
         scratch, pieces = (most.scratch, most.pieces) if most is not None else (0, 1)

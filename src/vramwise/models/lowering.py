@@ -130,7 +130,7 @@ class Lowering:
         """What makes the tokens' embedding where that is to want a gradient: the module may scale what it looks up."""
         if not self.execution.inputs_require_grad:
             return None
-        modules = {op.module for op in block.ops if op.embeds_tokens}
+        modules = {op.module for op in block.ops if op.embeds_inputs}
         return next((op for op in reversed(block.ops) if op.module in modules), None)
 
     def lowered(self, op: Operation, *inputs: Tensor) -> tuple[Tensor, ...]:

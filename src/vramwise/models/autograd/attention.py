@@ -200,6 +200,8 @@ class Attention(Contractions):
         inputs = [q, k, v]
         if mask is not None:
             bias = self._kernel_mask(mask, q, k)
+            if bias.requires_grad:  # `preprocess_mask`: its gradient is made for every row, and summed
+                bias = self.expand(bias, b, heads, s, k.shape[2])
             saves.append((bias, "attn_bias"))
             inputs.append(bias)
         self.record(op, inputs, [out, stats], saves, flops=flops, backward_flops=backward)

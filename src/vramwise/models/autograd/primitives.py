@@ -262,6 +262,7 @@ _ROWS = (
     Primitive("unpermute", "new"),
     # -- a Python frame that still refers to its inputs
     Primitive("locals", "none"),
+    Primitive("locals beside the loss", "none"),
 )
 
 PRIMITIVES = {row.name: row for row in _ROWS}

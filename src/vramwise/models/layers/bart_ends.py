@@ -69,4 +69,7 @@ def closing(s: Stack) -> Block:
         owner = None  # the class names no tied weights
     rows = s.c.vocab_size if s.alone or s.shares else s.vocabulary
     logits = b.linear(x, s.d.head, rows, shard="vocab", part="head", tied_to=owner)
-    return b.build(logits=b.unary(AddBuffer(), logits) if s.d.logits_bias and not s.alone else logits)
+    if not s.d.logits_bias or s.alone:
+        return b.build(logits=logits)
+    b.buffer("", "final_logits_bias", (1, rows))
+    return b.build(logits=b.unary(AddBuffer(), logits))

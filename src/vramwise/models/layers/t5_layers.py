@@ -96,7 +96,7 @@ def layer(
     if stack.is_decoder:
         encoder = b.input("encoder", c.hidden_size)
         h = b.rms_norm(x, "layer.1.layer_norm", style="t5")
-        bias = b.unary(ZeroPositionBias(), h, width=heads) if first else b.input("cross_bias", heads)
+        bias = b.unary(ZeroPositionBias(wanted=not each), h, width=heads) if first else b.input("cross_bias", heads)
         made["cross_bias"] = bias
         x = added(b, c, x, attention(b, c, stack, h, encoder, bias, "layer.1.EncDecAttention"))
     last = f"layer.{2 if stack.is_decoder else 1}"

@@ -56,11 +56,13 @@ def encoder_end(c: Config, stack: Stack) -> Block:
 def head(c: Config, stack: Stack) -> Block:
     """The decoder's norm and the output projection; v1.1 does not scale what it projects."""
     b = BlockBuilder("")
-    x = final_norm(b, c, stack)
+    x = outputs = final_norm(b, c, stack)
     tied = c.get("tie_word_embeddings") is not False
     if c.model_type == "umt5" or (c.model_type == "t5" and c.flag("scale_decoder_outputs", tied)):
         x = b.scale(x)
-    return b.build(logits=b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to="shared.weight"))
+    logits = b.linear(x, "lm_head", c.vocab_size, shard="vocab", part="head", tied_to="shared.weight")
+    b.named_beside_loss(outputs, x)  # `decoder_outputs` and `sequence_output`
+    return b.build(logits=logits)
 
 
 def model(c: Config, layer: Callable[[Config, Stack, int], Block]) -> tuple[Block, ...]:

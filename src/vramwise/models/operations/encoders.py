@@ -87,7 +87,14 @@ def sound(run: Lowering, op: Sound) -> Tensor:
 
 @record(kw_only=True, eq=False)
 class Convolution(Operation):
+    """`embeds`: the class names it as its input embeddings (`_input_embed_layer`)."""
+
     stride: int = 1
+    embeds: bool = False
+
+    @property
+    def embeds_inputs(self) -> bool:
+        return self.embeds
 
 
 @lowering(Convolution)

@@ -26,15 +26,22 @@ def relative_position_bias(run: Lowering, op: RelativePositionBias) -> Tensor:
     return tape.unsqueeze(tape.permute(tape.embedding(buckets, weight), 2, 0, 1), 0)
 
 
+@record(kw_only=True, eq=False)
 class ZeroPositionBias(Operation):
-    __slots__ = ()
+    """`wanted`: the class has them ask for a gradient where layers are checkpointed."""
+
+    wanted: bool = True
 
 
 @lowering(ZeroPositionBias)
 def zero_position_bias(run: Lowering, op: ZeroPositionBias, x: Tensor) -> Tensor:
-    """Cross-attention has no bias of its own: zeros in the queries' dtype, shared by all layers."""
+    """Cross-attention has no bias of its own: zeros in the queries' dtype, shared by all layers.
+
+    `if self.gradient_checkpointing and self.training: position_bias.requires_grad = True` (transformers 4.57 to 5.23).
+    """
     shape = (1, op.outputs[0].width, run.sequence, run.source)
-    return run.tape.new(shape, run.execution.autocast or x.dtype, op="zeros")
+    zeros = run.tape.new(shape, run.execution.autocast or x.dtype, op="zeros")
+    return run.tape.wanted(zeros) if op.wanted and run.execution.checkpoints else zeros
 
 
 class ClampFp16(Operation):

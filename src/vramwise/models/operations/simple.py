@@ -67,7 +67,7 @@ class Embedding(Operation):
     buffer_rows: int | None = None
 
     @property
-    def embeds_tokens(self) -> bool:
+    def embeds_inputs(self) -> bool:
         return self.ids in _TOKENS
 
 
@@ -93,16 +93,19 @@ def hold(run: Lowering, op: Hold, x: Tensor) -> Tensor:
     return x
 
 
+@record(kw_only=True, eq=False)
 class Named(Operation):
-    """Values that a Python frame still has names for."""
+    """Values that a Python frame still has names for; `beside_loss`: the frame that calls the loss."""
 
-    __slots__ = ()
     only_names = True
+
+    beside_loss: bool = False
 
 
 @lowering(Named)
 def named(run: Lowering, op: Named, *values: Tensor) -> tuple[Tensor, ...]:
-    run.tape.record("locals", [*values, *run.named_in.pop(op.module, ())], [])
+    names = [*values, *run.named_in.pop(op.module, ())]
+    run.tape.record("locals beside the loss" if op.beside_loss else "locals", names, [])
     return ()
 
 

@@ -11,7 +11,7 @@ from vramwise.models.operations.mixers import ChannelsLast
 
 def _convolution(b: BlockBuilder, x: Value, module: str, width: int, stride: int) -> Value:
     weights = [b.parameter(module, "weight", (width, x.width, 3)), b.parameter(module, "bias", (width,))]
-    y = b.unary(Convolution(stride=stride), x, module, weights, width)
+    y = b.unary(Convolution(stride=stride, embeds=module == "conv1"), x, module, weights, width)
     return b.activation(y, "gelu", "")
 
 

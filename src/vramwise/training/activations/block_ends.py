@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vramwise.models.autograd.size import Dim, total
+from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import Storage
 from vramwise.models.blocks import Block
 from vramwise.models.model import Model
@@ -71,6 +71,7 @@ def named_by_frames(run: BlockRun) -> list[Storage]:
     if not head:  # the output layer is part of the loss
         return [tensor.storage for tensor in run.outgoing[:1]]
     made_before = {output.storage for node in run.nodes if node.module not in head for output in node.outputs}
+    made_before |= {tensor.storage for tensor in run.incoming}
     last = [
         tensor.storage
         for node in run.nodes
@@ -78,7 +79,8 @@ def named_by_frames(run: BlockRun) -> list[Storage]:
         for tensor in node.inputs
         if tensor.storage in made_before
     ]
-    return last[:1]
+    names = (node for node in run.nodes if node.op == "locals beside the loss")
+    return list(dict.fromkeys([*last[:1], *(tensor.storage for node in names for tensor in node.inputs)]))
 
 
 Streams = tuple[tuple[str, ...], tuple[str, ...]]
@@ -104,17 +106,36 @@ def given_up(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[froze
     for run, (inputs, outputs) in reversed(list(zip(runs, streams, strict=True))):
         names = zip(inputs, run.incoming, strict=False)
         last = {tensor.storage for name, tensor in names if name in outputs or name not in wanted}
-        last -= {tensor.storage for tensor in run.outgoing}
+        last -= {tensor.storage for tensor in run.outgoing} | {*named_by_frames(run)}
         found.append(frozenset(last) if reads_layers(run) and run.name != "loss" else frozenset())
         wanted = wanted - set(outputs) | set(inputs)
     return found[::-1]
 
 
+def begun_streams(runs: Sequence[BlockRun], streams: Sequence[Streams]) -> list[frozenset[str]]:
+    """Of what each block reads the streams that a block above it reads too: their gradient has a part from there.
+
+    It waits, as one sum, until the block that made the stream (torch 2.13, `torch/csrc/autograd/input_buffer.cpp`).
+    """
+    found: list[frozenset[str]] = []
+    begun: set[str] = set()
+    for run, (inputs, outputs) in reversed(list(zip(runs, streams, strict=False))):
+        received = {id(tensor) for tensor in run.incoming}
+        begun -= {name for name, tensor in zip(outputs, run.outgoing, strict=False) if id(tensor) not in received}
+        found.append(frozenset(begun & {*inputs}))
+        begun |= {name for name, tensor in zip(inputs, run.incoming, strict=False) if tensor.requires_grad}
+    return found[::-1] or [frozenset()] * len(runs)
+
+
 @record
 class SharedStreams:
-    """Bytes that stand once for the whole pass, and what recordings therefore do not count among what they keep."""
+    """Streams that stand once however many layers keep them, and what recordings therefore do not count themselves.
 
-    nbytes: Dim = 0
+    `made`: the place of the block that makes one, -1 for what no block does, that of the last block whose backward
+    pass finds it, and its bytes.
+    """
+
+    made: tuple[tuple[int, int, Dim], ...] = ()
     counted_once: frozenset[Storage] = frozenset()
 
 
@@ -130,15 +151,28 @@ def shared_streams(forward: Forward, blocks: Sequence[Block], train: ResolvedTra
             for name, tensor in zip(block.inputs, run.incoming, strict=False):
                 readers.setdefault((name, maker.get(name, -1)), []).append(tensor.storage)
         maker.update(dict.fromkeys(block.outputs, place))
-    several = [storages for storages in readers.values() if len(storages) > 1]
+    several = {made: storages for made, storages in readers.items() if len(storages) > 1}
     alone = {storages[0] for storages in readers.values() if len(storages) == 1}
     elsewhere = {storage for run in forward.runs if not checkpointed[id(run)] for storage, _ in run.saved}
-    once = {storage for storages in several for storage in storages} - alone
-    held = {storages[0]: storages[0].nbytes for storages in several if storages[0] in once - elsewhere}
+    once = {storage for storages in several.values() for storage in storages} - alone
+    held = {storages[0]: place for (_, place), storages in several.items() if storages[0] in once - elsewhere}
+    made = tuple(
+        (place, place + (place < 0 or storage not in leaves_of(forward.runs[place])), storage.nbytes)
+        for storage, place in held.items()
+    )
     once |= {
         storage for run in forward.runs if checkpointed[id(run)] for storage in _kept_before(run, forward, elsewhere)
     }
-    return SharedStreams(total(held.values()), frozenset(once))
+    return SharedStreams(made, frozenset(once))
+
+
+def leaves_of(run: BlockRun) -> list[Storage]:
+    """What a block made and then asked for the gradient of.
+
+    The node that adds it up refers to both, and goes with the graph: they are there until all of backward is over
+    (torch 2.13 csrc/autograd/functions/accumulate_grad.h).
+    """
+    return [saved for node in run.nodes if node.op == "requires_grad_" for saved, _ in node.saved]
 
 
 def _kept_before(run: BlockRun, forward: Forward, elsewhere: set[Storage]) -> set[Storage]:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from vramwise.frameworks import framework_of
 from vramwise.memo import Memo
-from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, product, terms_of, total
+from vramwise.models.autograd.size import Axes, Dim, evaluate, one_of, probe, terms_of, total
 from vramwise.models.autograd.tensor import ITEM_BYTES, Storage
 from vramwise.models.forward_walk import ForwardWalk, last_uses_in, walk_forward
 from vramwise.models.liveness import walk_backward
@@ -19,9 +19,11 @@ from vramwise.models.step import BlockRun, Forward, Structure, runs_in, structur
 from vramwise.records import record, replace
 from vramwise.training.activations.block_ends import (
     Parts,
+    begun_streams,
     cached_casts,
     given_up,
     is_head,
+    leaves_of,
     named_by_frames,
     outputs_held,
     parts_of_gradients,
@@ -31,9 +33,10 @@ from vramwise.training.activations.block_ends import (
 )
 from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, graphs_left, kept_storages
 from vramwise.training.activations.loss import logits_held
+from vramwise.training.activations.of_all_layers import brought_with_batch, masks_held
 from vramwise.training.activations.recording import micro_batch
 from vramwise.training.model_states.trained import rounded
-from vramwise.training.recipe.gradient_life import adds_into_main_gradients
+from vramwise.training.recipe.gradient_life import adds_into_main_gradients, reentrant
 from vramwise.training.recipe.lengths import lengths
 from vramwise.training.recipe.settings import execution, keeps_outputs, of_operations
 from vramwise.training.resolved import ResolvedTrain
@@ -97,6 +100,8 @@ class Run(Generic[Bytes, Most]):
     """Keys and values that the cache of an evaluation keeps, where it has one."""
     graph_left: Bytes
     """What of its second forward pass outlives its backward pass, because its modules name a value of it."""
+    leaves: Bytes
+    """What it asks the gradient of, which stays with it until backward is over."""
     weight_gradients: Bytes
     """All gradients of its parameters, in the dtype in which they leave backward."""
     forward_peak: Most
@@ -130,6 +135,7 @@ class Run(Generic[Bytes, Most]):
             outputs_held=_sum(self.outputs_held, axes),
             cached=_sum(self.cached, axes),
             graph_left=_sum(self.graph_left, axes),
+            leaves=_sum(self.leaves, axes),
             weight_gradients=_sum(self.weight_gradients, axes),
             forward_peak=largest(self.forward_peak, axes),
             unsaved_peak=largest(self.unsaved_peak, axes),
@@ -157,7 +163,7 @@ class StepShape:
     outputs_upcast: Dim
     masks: Dim
     unsaved_masks: Dim
-    shared_streams: Dim
+    shared_streams: tuple[tuple[int, int, Dim], ...]
     brought: Dim
     logits_in_loop: Dim
     logits_beside_loss: Dim
@@ -242,20 +248,25 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
     names = streams_of(blocks, len(forward.runs))
     last = given_up(forward.runs, names) if names is not None else [frozenset[Storage]()] * len(forward.runs)
     loss = next((run for run in forward.runs if run.name == "loss" and run.incoming), None)
-    shapes: dict[tuple[int, Parts], RunShape] = {}
+    begun = begun_streams(forward.runs, names or ())
+    shapes: dict[tuple[int, Parts, frozenset[str]], RunShape] = {}
     pending: frozenset[Storage] = frozenset()
     # Backward's order: the head's part of a tied weight comes first.
-    for run, part, passed in zip(reversed(forward.runs), reversed(parts), reversed(last), strict=True):
-        if (id(run), part) not in shapes:
-            shapes[id(run), part] = shape = _run_shape(
-                run, train, model, accumulating, shared, part, pending, streams.counted_once, passed, loss
-            )
+    places = range(len(forward.runs))
+    for i in reversed(places):
+        key = id(forward.runs[i]), parts[i], begun[i]
+        if key not in shapes:
+            inputs = names[i][0] if names is not None else ()
+            shapes[key] = shape = _run_shape(
+                forward.runs[i], train, model, accumulating, shared, parts[i], pending, streams.counted_once, last[i],
+                loss, begun[i], inputs,
+            )  # fmt: skip
             pending = shape.waiting_views
-    runs = tuple(shapes[id(run), part] for run, part in zip(forward.runs, parts, strict=True))
-    masks, brought = _masks_held(forward, model, train), _brought(forward)
-    alive = _masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
+    runs = tuple(shapes[id(forward.runs[i]), parts[i], begun[i]] for i in places)
+    masks, brought = masks_held(forward, model, train), brought_with_batch(forward)
+    alive = masks_held(forward, model, train.replace(checkpointing="full", recompute=()), passing=True)
     if loss is None:
-        return StepShape(runs, 0, 0, 0, masks, alive, streams.nbytes, brought, 0, 0, forward, recording)
+        return StepShape(runs, 0, 0, 0, masks, alive, streams.made, brought, 0, 0, forward, recording)
     logits = loss.incoming[0]
     during, after = logits_held(train, loss, model)
     named = after if keeps_outputs(train) else 0
@@ -263,39 +274,9 @@ def _shaped(recording: tuple[Model, ResolvedTrain, int, int], accumulating: bool
         after = 0  # counted among what the loss keeps
     wide = logits.numel * ITEM_BYTES["fp32"]
     copied: Dim = wide if after != 0 and probe(after) != probe(wide) else 0
-    several = streams.nbytes
+    several = streams.made
     beside = named if after != 0 else 0
     return StepShape(runs, during, after, copied, masks, alive, several, brought, named, beside, forward, recording)
-
-
-def _brought(forward: Forward) -> Dim:
-    """What comes with the batch beside ids: images, a mask of packed samples."""
-    runs = {id(run): run for run in forward.runs}.values()
-    inputs = (tensor.storage for run in runs for node in run.nodes for tensor in node.inputs)
-    brought = {s: s.nbytes for s in inputs if s.kind == "input" and s.op in ("pixel_values", "mask")}
-    return total(brought.values())
-
-
-def _masks_held(forward: Forward, model: Model, train: ResolvedTrain, *, passing: bool = False) -> Dim:
-    """Attention masks, one for each kind of window: arguments of checkpointed layers stay until backward.
-
-    Those that a layer saves are among what it keeps, but in a `passing` forward nothing is saved.
-    """
-    masks: dict[int | None, Dim] = {}
-    own_rows = execution(train, model).hands_out_masks
-    saved = set() if passing else {storage for run in forward.runs for storage, _ in run.saved}
-    windows = {block.layer: block.caches[0].window if block.caches else None for block in model.layers()}
-    for run in {id(run): run for run in forward.runs}.values():
-        if kept_storages(run, train) is None:
-            continue
-        for node in run.nodes:
-            for tensor in node.inputs:
-                storage = tensor.storage
-                if storage.op == "mask" and storage.kind != "input" and storage not in saved:
-                    # SDPA's boolean mask of a window is one sequence's, seen once for each of the batch.
-                    rows = tensor.shape[1:] if tensor.dtype == "bool" and not own_rows else tensor.shape
-                    masks[windows.get(run.layer)] = product(rows) * ITEM_BYTES[tensor.dtype]
-    return total(masks.values())
 
 
 def shared_leaves(forward: Forward) -> set[Storage]:
@@ -312,7 +293,7 @@ def shared_leaves(forward: Forward) -> set[Storage]:
 def _run_shape(
     run: BlockRun, train: ResolvedTrain, model: Model, accumulating: bool, shared: frozenset[Storage], part: Parts,
     pending: frozenset[Storage], counted_once: frozenset[Storage], passed: frozenset[Storage],
-    loss: BlockRun | None,
+    loss: BlockRun | None, begun: frozenset[str], inputs: tuple[str, ...],
 ) -> RunShape:  # fmt: skip
     saved = [(storage, role) for storage, role in run.saved if storage.kind not in ("input", "registered")]
     ignored = frozenset(storage for storage, _ in saved if is_dequantized(storage, run, train))
@@ -324,6 +305,7 @@ def _run_shape(
         run, accumulating=accumulating, waiting=shared, begun=part.begun, ending=part.ending, pending=pending,
         external=external, recomputed=checkpointed,
         fused=run.layer is not None and adds_into_main_gradients(train), left=left,
+        begun_streams=begun, inputs=inputs,
     )  # fmt: skip
     after_layers = is_head(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
@@ -352,6 +334,7 @@ def _run_shape(
         outputs_held=_groups(outputs_held(run, loss) if after_layers else beside),
         cached=_groups(dict.fromkeys(run.for_cache)),
         graph_left=_groups(left),
+        leaves=_groups(() if checkpointed and reentrant(train) else leaves_of(run)),
         weight_gradients=walk.weight_gradients,
         forward_peak=undominated(
             _first_pass(run, stays if checkpointed else None, passing, cached, passed, uses).moments

@@ -383,6 +383,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         types_gaining_sdpa=types_gaining_sdpa(model, train),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
         inputs_require_grad=wants_gradients_of_inputs(train, stacks=2 if model.head == "seq2seq-lm" else 1),
+        checkpoints=framework.trainer and train.checkpointing == "full",
         kernels=kernels_of(train, model),
     )
     return with_masks(found, train, model)

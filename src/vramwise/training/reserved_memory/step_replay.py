@@ -241,8 +241,8 @@ class StepReplay:
                 if held is not None:
                     self._bind(streams, name, held, is_new=held not in came)
                     came.append(held)  # a second name of the same tensor is one holder more
-            for held in self._found(table, script.returned):
-                self._bind(streams, "last hidden", held, is_new=held not in came)
+            for place, held in enumerate(self._found(table, script.returned)):
+                self._bind(streams, f"last hidden {place}", held, is_new=held not in came)
             tables.append(table)
             self.around.after_forward(index)
         logits = [streams.pop("logits")] if "logits" in streams else []

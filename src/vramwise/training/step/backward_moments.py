@@ -106,8 +106,8 @@ class Backward:
         blocks, finished = self.blocks, self.gradients.finished
         for i, run in enumerate(blocks.runs):
             if (run.head_peak if is_head else run.peak).total:
-                held = blocks.activations_below[i] + blocks.casts_below[i] + blocks.hooked_above(i)
-                held += blocks.graphs_above(i)
+                held = blocks.read_again_by_several(i) + blocks.activations_below[i] + blocks.casts_below[i]
+                held += blocks.hooked_above(i) + blocks.graphs_above(i) + 2 * blocks.leaves_above(i)
                 held += finished(blocks.gradients_above(i))
                 if held > most.get(id(run), (-1, 0))[0]:
                     most[id(run)] = held, i
@@ -135,8 +135,9 @@ class Backward:
             gradients += peak.weight_gradients
         parts = self.state.holding(gradients, whole, gathered) | {
             Component.ACTIVATIONS: blocks.waiting
-            + blocks.masks
+            + blocks.read_again_by_several(index)
             + blocks.activations_below[index]
+            + blocks.leaves_above(index)
             + own_kept
             + (0 if in_loss else peak.saved),
             Component.WEIGHT_CASTS: blocks.casts_below[index],
@@ -144,7 +145,7 @@ class Backward:
             + (peak.temporaries if in_logits else 0)
             + SCALAR_BYTES,
             Component.OUTPUTS_HELD: blocks.named_in_backward(index),
-            Component.BACKWARD_TEMPORARIES: 0 if in_logits else peak.temporaries,
+            Component.BACKWARD_TEMPORARIES: blocks.leaves_above(index) + (0 if in_logits else peak.temporaries),
             Component.INPUTS_KEPT_BY_FSDP: blocks.hooked_above(index),
             Component.GRAPHS_LEFT: blocks.graphs_above(index),
             Component.REDUCE_SCATTER: 0 if in_logits else exchanged.reduce_scatter,

@@ -95,7 +95,7 @@ def norms_offloaded(run: RunBytes, train: ResolvedTrain, axes: Axes) -> int:
 class Blocks:
     """Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
 
-    `masks`: attention masks, and streams that several layers read; `waiting`: what other micro-batches of a pipeline
+    `waiting`: what other micro-batches of a pipeline
     keep; `logits_in_loop`: logits that the loop still names, `logits_beside_loss`: of those what the loss does not
     keep; `lingering`: inputs that outlive their backward pass.
     """
@@ -112,7 +112,11 @@ class Blocks:
         self._gradients_below = [0, *accumulate([run.weight_gradients for run in runs])]
         self._hooked_below = [0, *accumulate([self._hooked(run) for run in runs])]
         self._graphs_below = [0, *accumulate([run.graph_left for run in runs])]
-        self.masks = self.bytes_of(shape.masks) + self.bytes_of(shape.shared_streams)
+        self._masks = self.bytes_of(shape.masks)
+        places = 0 if placement.stages == 1 else len(runs)  # a stage's first block is not the model's
+        streams = ((made - places, last - places, size) for made, last, size in shape.shared_streams)
+        self._streams = [(made, last, self.bytes_of(size)) for made, last, size in streams]
+        self._leaves_below = [0, *accumulate([run.leaves for run in runs])]
         self.logits_in_loop = self.bytes_of(shape.logits_in_loop)
         self.logits_beside_loss = self.bytes_of(shape.logits_beside_loss)
         named = names_caches(shape.recording[0], train)
@@ -124,7 +128,7 @@ class Blocks:
         flight = placement.micro_batches_in_flight
         self.waiting = round((flight - 1) * before_loss) if flight != 1 else 0
         self.saved = Saved(
-            activations=self.masks + before_loss + self.waiting,
+            activations=self.read_by_several(len(runs)) + before_loss + self.waiting,
             weight_casts=self.casts_below[-1],
             logits_loss=sum(run.activations for run in runs if run.name == "loss"),
         )
@@ -133,6 +137,14 @@ class Blocks:
         """A size at this micro-batch and sequence."""
         size_bytes: int = evaluate(size, self._axes)
         return size_bytes
+
+    def read_by_several(self, index: int) -> int:
+        """Attention masks, and streams that several layers read, while a block runs: of those made before it."""
+        return self._masks + sum(size for made, _, size in self._streams if made < index)
+
+    def read_again_by_several(self, index: int) -> int:
+        """The same while a block runs backward: those that it or one below it reads."""
+        return self._masks + sum(size for _, last, size in self._streams if last <= index)
 
     @property
     def outputs_held(self) -> int:
@@ -170,6 +182,10 @@ class Blocks:
     def graphs_above(self, index: int) -> int:
         """What modules above a block keep of their second forward pass; of all blocks for -1."""
         return self._graphs_below[-1] - self._graphs_below[index + 1]
+
+    def leaves_above(self, index: int) -> int:
+        """What blocks above one asked the gradient of; as many bytes of gradients stay with it."""
+        return self._leaves_below[-1] - self._leaves_below[index + 1]
 
     def layers_below(self, index: int) -> int:
         return sum(run.layer is not None for run in self.runs[:index])

@@ -52,7 +52,7 @@ def largest_in_forward(blocks: Blocks) -> ForwardPeak:
         if run.name == "loss":
             continue
         inside = run.forward_peak
-        kept, received = activations_below[i] + inside.saved, 0
+        kept, received = activations_below[i] + blocks.read_by_several(i) + inside.saved, 0
         if run.checkpointed:
             kept += run.activations
         else:
@@ -136,7 +136,7 @@ def _forward(state: StepState) -> Moment:
     blocks = state.blocks
     peak = largest_in_forward(blocks)
     parts = state.until_backward() | {
-        Component.ACTIVATIONS: blocks.masks + blocks.waiting + peak.activations,
+        Component.ACTIVATIONS: blocks.waiting + peak.activations,
         Component.WEIGHT_CASTS: peak.weight_casts,
         Component.LOGITS_AND_LOSS: _logits_of_last_step(state),
         Component.OUTPUTS_HELD: blocks.caches_in_loop,

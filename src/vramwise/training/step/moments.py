@@ -66,7 +66,7 @@ def optimizer_in_backward(state: StepState) -> Moment:
         key = first if run.layer is not None else "head" if run.is_head else "embedding"
         gradient, transient = state.states.released.get(key, (0, 0))
         parts = state.until_backward() | {
-            Component.ACTIVATIONS: blocks.waiting + blocks.masks + blocks.activations_below[i],
+            Component.ACTIVATIONS: blocks.waiting + blocks.read_again_by_several(i) + blocks.activations_below[i],
             Component.WEIGHT_CASTS: blocks.casts_below[i],
             Component.GRADIENTS: gradient,
             Component.OPTIMIZER_TEMPORARIES: transient,
