@@ -73,6 +73,7 @@ REQUIRED["mimo_v2"] = {
     "swa_num_key_value_heads": 2, "max_position_embeddings": 128, "add_swa_attention_sink_bias": True,
 }  # fmt: skip
 REQUIRED |= {name: {"language_config": _OCR} for name in ("deepseek_ocr", "deepseekocr_2")}
+REQUIRED["granite4_vision"] = {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "4/8"}
 REQUIRED |= {"qwen4_exp_text": _INDEXER, "qwen4_exp": {"text_config": _INDEXER}}
 
 

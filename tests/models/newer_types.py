@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import transformers
 
-SINCE = dict.fromkeys(("apertus1p5_text", "dory", "lara_mini"), "5.24")
+SINCE = dict.fromkeys(("apertus1p5_text", "dory", "hy_v4_vl", "lara_mini"), "5.24")
 """Type -> the version that brought it."""
 
 

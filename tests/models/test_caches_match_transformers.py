@@ -51,13 +51,14 @@ NOT_RUN = {
     "musicgen_melody": "the class puts sounds before the tokens and hands no encoder output on",
     "qwen2_5_omni": "the class has no forward pass of its own; its thinker is a type of its own",
     "qwen3_omni_moe": "the class has no forward pass of its own; its thinker is a type of its own",
+    "granite4_vision": "the class makes no cache of its own; `generate` hands it one",
     "siglip": "takes images beside the text and keeps nothing",
     "switch_transformers": "the class hands `use_cache` to its encoder, which refuses it",
     "vit": "takes images and keeps nothing",
     "xlm": "the class makes a cache in every pass and hands none on",
 }
 """Types that no text runs through."""
-FP32_ONLY = frozenset({"deberta", "inkling2_text", "musicgen", "xlnet"})
+FP32_ONLY = frozenset({"deberta", "inkling2", "inkling2_text", "musicgen", "xlnet"})
 """Classes that mix fp32 buffers into bf16 products, or whose parts stay fp32."""
 BATCH, PROMPT = 2, 7
 THOROUGHLY = settings.get_profile("thorough").max_examples

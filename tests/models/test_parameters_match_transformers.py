@@ -30,12 +30,13 @@ TYPES = sorted(set(supported_types()) - REMOTE_CODE_TYPES - set(NOT_BUILT))
 # others no head_dim, dots1's no number of experts, dbrx's no rope_theta where it reads it.
 # Qwen3-Omni's turns heads of 73 columns and lacks widths that its talker reads; Qwen 4's has no indexer; Reformer's
 # is no decoder. DINO 3's has no registers, but a parameter for them without a value; ESM's has no vocabulary.
-# Cohere Compass's names no rotary parameters for its kinds of layers,
+# Cohere Compass's names no rotary parameters for its kinds of layers, Hunyuan VL's no width of heads, Granite 4
+# Vision's no layers that are read,
 # LFM 2 MoE's names no kinds of layers, Aya Vision's has a tower of 14 heads for a width that they do not divide.
 REFUSED_DEFAULTS = frozenset(
     {
         *("aya_vision", "dbrx", "dots1", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2_moe", "ministral", "nemotron"),
-        *("cohere_compass_text", "dinov3_vit", "esm"),
+        *("cohere_compass", "cohere_compass_text", "dinov3_vit", "esm", "granite4_vision", "hunyuan_vl"),
         *("qwen3_omni_moe", "qwen3_omni_moe_thinker", "qwen4_exp", "qwen4_exp_text", "reformer"),
     }
 )

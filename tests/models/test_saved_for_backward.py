@@ -86,6 +86,8 @@ EAGER_ONLY = frozenset(
         "granite_swa",
         "granitemoe_swa",
         "hy_v4",
+        "hy_v4_vl",
+        "inkling2",
         "inkling2_text",
         "led",
         "longt5",
@@ -115,7 +117,7 @@ PRECISIONS = ("fp32", "bf16", "bf16-mixed")
 NO_AUTOCAST = frozenset({"dbrx", "deberta", "step3p7", "xmod"})
 # Its router multiplies by a weight that only a loaded checkpoint keeps in fp32; a class made in bf16 does not run.
 # xLSTM's states are in fp32 whatever its queries are in, and products refuse both.
-NO_BF16 = frozenset({"inkling2_text", "xlstm"})
+NO_BF16 = frozenset({"inkling2", "inkling2_text", "xlstm"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences, whether a token attends globally.
 DATA_DEPENDENT = frozenset({

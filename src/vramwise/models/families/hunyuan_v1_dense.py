@@ -13,4 +13,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     """Embedding, layers, head."""
     c = with_class_defaults(c)
     bias, names = c.flag("attention_bias"), ("query_layernorm", "key_layernorm")
-    return alike(c, Design(qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("turned", names=names)))
+    # With positions of several axes (Hunyuan VL) heads turn in fp32.
+    rotary = "half_copied" if c.has("mrope_section") else "half"
+    s = Design(qkv_bias=bias, output_bias=bias, qk_norm=HeadNorm("turned", names=names), rotary=rotary)
+    return alike(c, s)

@@ -61,7 +61,9 @@ def blocks(c: Config) -> tuple[Block, ...]:
     c = c.filled(_DEFAULTS)
     sparse = sparse_layers(c, 1)
     mlp = mixture(c) if any(sparse) else None
-    s = replace(sizes(c), style="half", masked=True, sinks=True, output_gate="by_element")
+    # With positions of three axes (Hunyuan 4 VL) pairs turn in fp32, by tables that every layer spreads anew.
+    style, table = ("pairs_widened", "spread rows") if c.has("mrope_section") else ("half", "default")
+    s = replace(sizes(c), style=style, table=table, masked=True, sinks=True, output_gate="by_element")
     own = Indexer(c.size("index_n_heads"), c.size("index_head_dim"))
     each = enumerate(zip(indexes(c), sparse, strict=True))
     layers = [layer(c, replace(s, indexer=own if flag else None), i, mlp if wide else None) for i, (flag, wide) in each]

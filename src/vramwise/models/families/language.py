@@ -12,12 +12,16 @@ from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
 from vramwise.models.operations.attention import Rotary
 
 _SAME_DECODER = {
-    "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4", "glm_ocr_text": "glm4", "paddleocr_vl_text": "ernie4_5",
+    "glm4v_moe_text": "glm4_moe", "glm4v_text": "glm4", "glm_ocr_text": "glm4", "hunyuan_vl_text": "hunyuan_v1_dense",
+    "paddleocr_vl_text": "ernie4_5",
     "qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen2_5_omni_text": "qwen2", "qwen3_vl_text": "qwen3",
     "qwen3_omni_moe_text": "qwen3_moe", "qwen3_vl_moe_text": "qwen3_moe",
 }  # fmt: skip
 """Text configs of models with images -> the `model_type` whose decoder they have, with positions of three axes."""
-_FORMER_NAMES = {"exaone4_5_text": "exaone4"}
+_FORMER_NAMES = {
+    "exaone4_5_text": "exaone4", "granite4_vision_text": "granite", "granite_docling_text": "granite",
+    "hy_v4_vl_text": "hy_v4",
+}  # fmt: skip
 """Text types that checkpoints name and their class takes for another."""
 _NEVER_SLIDES = frozenset({"qwen3_omni_moe_text", "qwen3_vl_text", "qwen3_vl_moe_text"})
 
@@ -25,8 +29,9 @@ _NEVER_SLIDES = frozenset({"qwen3_omni_moe_text", "qwen3_vl_text", "qwen3_vl_moe
 def text_config(c: Config, default_type: str, absent: Mapping[str, object]) -> Config:
     """The text config with its class's defaults; of a model without one, the keys of its flat config over `absent`."""
     text = c.table("text_config") or Config({**absent, **c.values, "model_type": default_type}, c.model_id)
-    model_type = _FORMER_NAMES.get(text.model_type, text.model_type) or default_type
-    filled = text.filled(TEXT_DEFAULTS.get(model_type, {})).values
+    own = text.model_type or default_type
+    model_type = _FORMER_NAMES.get(own, own)
+    filled = text.filled(TEXT_DEFAULTS.get(own, TEXT_DEFAULTS.get(model_type, {}))).values
     values = {**text.values, **filled, "model_type": model_type}
     if model_type in _NEVER_SLIDES:
         values["use_sliding_window"] = False

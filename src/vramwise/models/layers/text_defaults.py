@@ -18,6 +18,20 @@ _MISTRAL = {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 14_336, "num_ke
 TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
     "granite": {**_QWEN2, "vocab_size": 32_000, "intermediate_size": 11_008, "num_key_value_heads": None},
+    "granite_docling_text": {
+        "vocab_size": 133_800, "hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 4,
+    },
+    "hunyuan_vl_text": {**class_defaults("hunyuan_v1_dense"), "mrope_section": [16, 24, 24]},
+    "inkling2_text": {"hidden_size": 4608},
+    "lfm3": {"hidden_size": 2048},
+    "hy_v4_vl_text": {
+        "vocab_size": 120_832, "hidden_size": 6144, "intermediate_size": 18_432, "moe_intermediate_size": 2048,
+        "num_hidden_layers": 78, "num_attention_heads": 64, "n_routed_experts": 256, "n_shared_experts": 1,
+        "num_experts_per_tok": 8, "q_lora_rank": 2048, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
+        "qk_rope_head_dim": 64, "v_head_dim": 256, "index_head_dim": 128, "index_n_heads": 32, "hc_mult": 4,
+        "mrope_section": [12, 10, 10],
+    },
     "mistral": _MISTRAL,
     "qwen2": _QWEN2,
     "qwen3": {**_QWEN2, "head_dim": 128},

@@ -113,6 +113,8 @@ def tables_of(run: Lowering, op: Rotary, dtype: str) -> tuple[Tensor, Tensor]:
         cos, sin = rotary_table(run, op.table, width)
     if op.style in ("pairs", "pairs_joined", "pairs_widened") and not op.table.startswith("rows"):
         return _doubled(run, cos), _doubled(run, sin)
+    if op.style == "half_copied":
+        return run.tape.to(cos, "fp32"), run.tape.to(sin, "fp32")
     return cos, sin
 
 
@@ -124,7 +126,7 @@ def rotary_table(run: Lowering, name: str, width: int) -> tuple[Tensor, ...]:
     key = f"{name}/{width}"
     if key not in run.tables:
         # Multimodal rotary positions and those of packed samples come for every row, and so do their tables.
-        by_row = name.startswith("rows") or run.execution.positions_by_row
+        by_row = "rows" in name.split() or run.execution.positions_by_row
         shape = (run.batch if by_row else 1, run.sequence, width)
         kept = run.execution.param_dtype if name == "parameter" else run.hidden_dtype
         dtype = "fp32" if "fp32" in name.split() else kept
@@ -161,6 +163,12 @@ def _rotate_half_joined(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> T
 def _rotate_half_fp32(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """As `_rotate_half` on fp32 tables, cast back (OLMo)."""
     return run.tape.to(rotate_half(run, x, cos, sin), x.dtype)
+
+
+@ROTATIONS.named("half_copied")
+def _rotate_half_copied(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """As `rotate_half` on fp32 copies of tables, which each layer makes, and of values, cast back (Hunyuan VL)."""
+    return run.tape.to(rotate_half(run, run.tape.to(x, "fp32"), cos, sin), x.dtype)
 
 
 def _doubled(run: Lowering, table: Tensor) -> Tensor:

@@ -9,12 +9,18 @@ from vramwise.models.operations.towers import OrderRestored
 from vramwise.models.towers.projector_pieces import Ends, deep, joined, norm, tapped, two_products
 
 
-def qwen2_vl(b: BlockBuilder, x: Value, e: Ends) -> Value:
+def hyperclovax(b: BlockBuilder, x: Value, e: Ends) -> Value:
+    """Qwen2.5-VL's, which is the tower's, and a product to the language model's width."""
+    return b.linear(qwen2_vl(b, x, e, "vision_model.merger."), "projector", e.width, bias=True)
+
+
+def qwen2_vl(b: BlockBuilder, x: Value, e: Ends, within: str = "") -> Value:
     """A norm, squares of patches side by side, two products; Qwen2.5-VL's norm is a root-mean-square one."""
     rms = e.tower.model_type != "qwen2_vl_vision"
-    x = b.rms_norm(x, "ln_q", part="projector") if rms else norm(b, x, "ln_q")
+    x = b.rms_norm(x, f"{within}ln_q", part="projector") if rms else norm(b, x, f"{within}ln_q")
     x = joined(b, x, e.tower.size("spatial_merge_size") ** 2)
-    x = two_products(b, x, ("mlp.0", "mlp.2"), (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
+    names = (f"{within}mlp.0", f"{within}mlp.2")
+    x = two_products(b, x, names, (x.width, e.tower.size("out_hidden_size" if rms else "hidden_size")))
     return b.unary(OrderRestored(tokens=e.tower.size("spatial_merge_size") ** 2), x) if rms else x
 
 

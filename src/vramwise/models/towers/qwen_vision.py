@@ -26,6 +26,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
     "qwen2_5_vl_vision": _QWEN25,
     "qwen2_5_omni_vision_encoder": _QWEN25,
     "qwen3_omni_moe_vision_encoder": _QWEN3,
+    "cohere_compass_vision": _QWEN3,
     "qwen3_vl_vision": _QWEN3,
     "qwen3_vl_moe_vision": _QWEN3,
     "glm4v_vision": {
@@ -128,6 +129,7 @@ def glm_ocr(c: Config) -> Tower:
 TOWERS = {
     "qwen2_vl_vision": qwen2, "qwen2_5_vl_vision": qwen25, "qwen2_5_omni_vision_encoder": qwen25,
     "qwen3_omni_moe_vision_encoder": qwen3, "qwen3_vl_vision": qwen3, "qwen3_vl_moe_vision": qwen3,
+    "cohere_compass_vision": qwen3,
     "glm4v_vision": glm4v, "glm_ocr_vision": glm_ocr, "exaone4_5_vision": exaone45,
 }  # fmt: skip
 """`model_type` of a vision config -> its tower."""

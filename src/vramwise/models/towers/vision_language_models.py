@@ -39,6 +39,10 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 4304), ("patch_size", 14), ("image_size", 384),
                       ("num_hidden_layers", 26), ("num_attention_heads", 14), ("vision_use_head", False)),
     ),
+    "cohere_compass": Assembly(
+        "cohere_compass_vision", "cohere_compass_text", qwen_projectors.qwen3_vl, **{**_QWEN3, "scatters": False},
+        text_ties=True, capped=True,
+    ),
     "cohere2_vision": Assembly(
         "siglip_vision_model", "cohere2", projectors.cohere2, tied=True,
         absent_tower=(("hidden_size", 1152), ("intermediate_size", 3072), ("image_size", 512),
@@ -58,6 +62,7 @@ ASSEMBLIES: dict[str, Assembly] = {
     "glm46v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN),
     "glm4v": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN, text_ties=True),
     "glm4v_moe": Assembly("glm4v_vision", "glm4v_moe_text", projectors.glm4v, **_QWEN, text_ties=True),
+    "glmga": Assembly("glm4v_vision", "glm4v_text", projectors.glm4v, **_QWEN),
     "glm_ocr": Assembly(
         "glm_ocr_vision", "glm_ocr_text", projectors.glm4v, **{**_QWEN, "scatters": False}, text_ties=True
     ),
@@ -71,6 +76,10 @@ ASSEMBLIES: dict[str, Assembly] = {
         listed=False,
         absent_text=(("vocab_size", 151_860), ("hidden_size", 1024), ("intermediate_size", 2816),
                      ("num_hidden_layers", 24), ("num_attention_heads", 16), ("num_key_value_heads", 16)),
+    ),
+    "hyperclovax_vision_v2": Assembly(
+        "qwen2_5_vl_vision", "hyperclovax", qwen_projectors.hyperclovax, tower="model.vision_model", bridge="model",
+        tied=True,
     ),
     "idefics2": Assembly(
         "idefics3_vision", "mistral", query_projectors.idefics2,
