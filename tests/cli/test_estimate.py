@@ -245,13 +245,16 @@ def test_explain_all_shows_every_moment(capsys):
     [
         ([], 2, "no model: give MODEL, --scenario FILE, or --hidden-size and its like"),
         (["gpt2", "--task", "trian"], 2, '--task: expected one of train, serve, generate, load; got "trian"'),
-        (["gpt2", "--n-ctx", "512"], 2, "--n-ctx needs --task: expected train, serve, generate or load"),
+        (["gpt2", "--n-ctx", "512"], 2, "--n-ctx needs --task serve"),
+        (["gpt2", "--dtype", "fp16"], 2, "--dtype needs --task: expected serve, generate"),
+        (["gpt2", "--lora-rank", "8", "--n-ctx", "9"], 2, "--lora-rank needs --task: expected train, serve, generate"),
         (["gpt2", "--explain"], 2, "--explain needs --task: expected train, serve, generate or load"),
         ([*TRAIN, "--json", "--explain"], 2, "--json holds every term already: leave out --explain"),
         ([*TRAIN, "--explain", "optimiser"], 2, 'unknown term "optimiser": did you mean optimizer'),
         ([*TRAIN, "--gpu", "4900"], 2, 'unknown GPU "4900": did you mean'),
         ([*TRAIN, "--batch-size", "2"], 2, "--batch-size belongs to --task generate, not to --task train"),
         ([*TRAIN, "--micro-batch-size", "two"], 2, '--micro-batch-size: expected a whole number ≥ 1, got "two"'),
+        ([*TRAIN, "--micro-batch-size", "2k"], 2, '(such as 2000 or 2048, written out), got "2k"'),
         ([*TRAIN, "--style", "simple"], 2, "--task does not enter --style simple: leave one of them out"),
         (["gpt2", "--style", "haiku"], 2, '--style: expected one of huggingface, simple, table, got "haiku"'),
         (["gpt2", "--style", "huggingface", "--gpu", "4090"], 2, "--gpu does not enter --style huggingface"),
@@ -266,6 +269,12 @@ def test_a_mistake_is_one_line_with_its_exit_code(arguments, code, message, caps
     found, line = refused(capsys, *arguments)
     assert found == code
     assert message in line
+
+
+@pytest.mark.parametrize(("said", "tokens"), [("2k", 2048), ("1K", 1024), ("1000", 1000), ("1_000", 1000)])
+def test_a_length_is_written_as_people_say_it(said, tokens, capsys):
+    table = json.loads(estimate(capsys, *TRAIN, "--sequence-length", said, "--json"))["scenario"]["train"]
+    assert table["sequence_length"] == tokens
 
 
 def test_a_scenario_file_is_enough_and_flags_override_it(tmp_path, capsys):

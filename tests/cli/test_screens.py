@@ -74,6 +74,13 @@ def test_wrapped_keeps_every_word_in_order_and_the_width(words, width):
     assert all(len(line) <= width for line in lines)
 
 
+def test_a_piece_that_is_wider_than_the_screen_ends_its_lines_between_words():
+    targets = "LoRA r=8, q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj (19.7 M trainable, 0.2708 %)"
+    lines = wrapped(["zephyr 7b beta", targets, "adamw"], 80, gap=" · ")
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).replace(" · ", " ").split() == ["zephyr", "7b", "beta", *targets.split(), "adamw"]
+
+
 @given(WORDS, st.integers(30, 80))
 def test_wrapped_text_hangs_below_its_first_word(words, width):
     first, *rest = wrapped_text("note  ", " ".join(words), width)

@@ -27,6 +27,7 @@ from vramwise.cli.scenario_flags import (
     no_model,
     scenario_from_flags,
     take_scenario_file,
+    task_meant,
 )
 from vramwise.errors import DOES_NOT_FIT, SourceError, UsageError, clipped
 
@@ -193,7 +194,7 @@ def _refuse_contradictions(args: argparse.Namespace) -> None:
 
         others = [key for key in given if key not in (*machine_keys(), "library")]
         if others:
-            raise UsageError(f"{flag(others[0])} needs --task: expected train, serve, generate or load")
+            raise UsageError(f"{flag(others[0])} needs {task_meant(others)}")
 
 
 def _asks_for_a_task(args: argparse.Namespace) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from vramwise.cli import flag
 from vramwise.cli.parsing import CommandParser
+from vramwise.cli.said import LENGTHS, said_number
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
@@ -268,9 +269,9 @@ def _by_table(given: Mapping[str, str | bool], task: str) -> tuple[dict[str, obj
     settings: dict[str, object] = {}
     for key, value in given.items():
         if key in top_kinds:
-            top[key] = _raw(top_kinds[key], value)
+            top[key] = _raw(key, top_kinds[key], value)
         elif key in task_kinds:
-            settings[key] = _raw(task_kinds[key], value)
+            settings[key] = _raw(key, task_kinds[key], value)
         else:
             homes = " or ".join(_homes()[key])
             meant = called(key, table_of(task))
@@ -287,14 +288,17 @@ def _file_table(data: Mapping[str, object], name: str) -> Mapping[str, object]:
     return flat(TABLES[name], table or {}, name)
 
 
-def _raw(kind: Kind[object], value: str | bool) -> object:
-    return kind.from_text(value) if isinstance(value, str) else value
+def _raw(key: str, kind: Kind[object], value: str | bool) -> object:
+    if not isinstance(value, str):
+        return value
+    said = said_number(value) if key in LENGTHS else None
+    return kind.from_text(value) if said is None else said
 
 
 def read_flag(key: str, kind: Kind[V], value: str | bool) -> V:
     """A flag's checked value. Raises UsageError that names the flag."""
     try:
-        return kind.read(_raw(kind, value), flag(key))
+        return kind.read(_raw(key, kind, value), flag(key))
     except ScenarioError as error:
         raise UsageError(str(error)) from None
 
@@ -302,6 +306,12 @@ def read_flag(key: str, kind: Kind[V], value: str | bool) -> V:
 def _all_keys() -> Iterator[str]:
     yield from (key for key in KINDS[Scenario] if key != "model")
     yield from _homes()
+
+
+def task_meant(keys: Sequence[str]) -> str:
+    """What --task these flags belong to, as an error says it."""
+    meant = [name for name in TABLES if all(name in _homes().get(key, ()) for key in keys)]
+    return f"--task {meant[0]}" if len(meant) == 1 else f"--task: expected {', '.join(meant or TASKS)}"
 
 
 @cache

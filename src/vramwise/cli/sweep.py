@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from vramwise.cli import flag
+from vramwise.cli.said import said_number
 from vramwise.cli.scenario_flags import read_flag
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.records import record
@@ -13,12 +14,10 @@ from vramwise.result import VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.scenario.values import Kind, Switch
-from vramwise.units import KIB, MIB
 
 MOST_KEYS = 2
 MOST_POINTS = 4096
 NOT_SWEPT = ("task",)
-_THOUSANDS = {"k": KIB, "m": MIB}  # as lengths are said: 8k tokens are 8,192
 
 
 @record
@@ -115,7 +114,7 @@ def _labels(part: str, text: str) -> Iterator[str]:
     if not dots:
         yield part
         return
-    low, high = _whole(low_text), _whole(high_text)
+    low, high = said_number(low_text), said_number(high_text)
     if low is None or high is None or not 0 < low <= high:
         raise UsageError(f'--sweep: expected a range such as 1..32 or 1k..32k, got "{clipped(part or text)}"')
     while low <= high:
@@ -123,18 +122,12 @@ def _labels(part: str, text: str) -> Iterator[str]:
         low *= 2
 
 
-def _whole(text: str) -> int | None:
-    unit = _THOUSANDS.get(text[-1:].lower(), 1)
-    digits = text[:-1] if unit != 1 else text
-    return int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) <= 12 else None
-
-
 def _value(key: str, kind: Kind[object], label: str) -> object:
     if isinstance(kind, Switch):
         if label not in ("true", "false"):
             raise UsageError(f'--sweep: {key}: expected true or false, got "{clipped(label)}"')
         return label == "true"
-    number = _whole(label)
+    number = said_number(label)
     if number is not None and label[-1].isalpha():
         label = str(number)
     try:

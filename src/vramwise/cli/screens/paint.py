@@ -109,13 +109,14 @@ def fitted(
 
 
 def wrapped(pieces: Sequence[str], width: int, *, indent: int = 0, gap: str = "   ") -> list[str]:
-    """Short pieces laid out in lines of at most `width`."""
+    """Short pieces laid out in lines of at most `width`; a piece that is wider ends its lines between words."""
     lines: list[str] = []
     for piece in (said_line(piece, indent) for piece in pieces):
         if lines and cells(lines[-1]) + len(gap) + cells(piece) <= width:
             lines[-1] += gap + piece
-        else:
-            lines.append(" " * (indent if lines else 0) + piece)
+            continue
+        for part in [piece] if indent + cells(piece) <= width else broken(piece, width - indent):
+            lines.append(" " * (indent if lines else 0) + part)
     return lines
 
 
