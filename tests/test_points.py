@@ -46,6 +46,13 @@ def test_what_agrees_runs_once():
     assert points.runs == 1
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_what_the_ends_of_the_sizes_decide_is_not_asked_of_each_number(least, monkeypatch):
+    monkeypatch.setattr(Lists, "positive", lambda *_: pytest.fail("asked of each number"))
+    points = Points({"a": list(range(least, 100))}, Lists())
+    assert points.outcomes(lambda at: [7 if 1 - at["a"] > 0 else 8], 1) == [[8] * (100 - least)]
+
+
 @pytest.mark.parametrize("use", [int, float, range, math.sqrt, lambda one: [0, 1][one]])
 def test_one_number_is_not_taken_for_another(use):
     points = Points({"a": list(range(1, 10))})
