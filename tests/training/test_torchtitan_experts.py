@@ -1,4 +1,4 @@
-"""Llama 4's experts in torchtitan see the tokens that chose them; transformers' class runs each on every token."""
+"""torchtitan's own experts: Llama 4's see the tokens that chose them, and scores multiply in fp32."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ CONFIG: dict[str, Any] = {
     "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 512,
     "num_local_experts": 8, "num_experts_per_tok": 1, "interleave_moe_layer_step": 1, "tie_word_embeddings": False,
 }  # fmt: skip
+
+MOE = {"model_type": "qwen3_moe", "moe_intermediate_size": INNER, "num_experts": 8, "decoder_sparse_step": 1}
 
 
 def activations(framework: str, **changes: object) -> int:
@@ -35,7 +37,12 @@ def test_what_a_second_expert_of_each_token_keeps() -> None:
     assert abs((two - one) / rows - (4 * HIDDEN + 2 * HIDDEN + 2 * 4 * INNER)) < 64  # indices and scores besides
 
 
-def test_other_models_experts_are_as_they_were() -> None:
-    moe = {**CONFIG, "model_type": "qwen3_moe", "moe_intermediate_size": INNER, "num_experts": 8,
-           "num_experts_per_tok": 2, "decoder_sparse_step": 1}  # fmt: skip
-    assert activations("torchtitan", **moe) == activations("pytorch", **moe)
+def test_outputs_stay_in_fp32_where_scores_come_behind() -> None:
+    one, two = (activations("torchtitan", **MOE, num_experts_per_tok=n) for n in (1, 2))
+    rows = CONFIG["num_hidden_layers"] * TOKENS
+    assert abs((two - one) / rows - (2 * HIDDEN + 2 * 4 * INNER + 4 * HIDDEN)) < 64
+
+
+def test_experts_that_it_runs_as_transformers_does() -> None:
+    mixtral = {**CONFIG, "model_type": "mixtral", "num_experts_per_tok": 2}
+    assert activations("torchtitan", **mixtral) == activations("pytorch", **mixtral)
