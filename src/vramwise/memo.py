@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, ItemsView
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, ItemsView, Mapping
+from functools import update_wrapper
+from typing import Final, Generic, ParamSpec, TypeVar, cast
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Parameters = ParamSpec("Parameters")
 
 
 class Memo(Generic[Key, Value]):
@@ -36,3 +38,61 @@ class Memo(Generic[Key, Value]):
     def items(self) -> ItemsView[Key, Value]:
         """Keys with their values, the oldest first."""
         return self._values.items()
+
+
+_Values = dict[Hashable, object]
+Stored = Callable[[], _Values]
+"""Values that an earlier run kept, read when the first of them is asked for."""
+_NOTHING: Final = object()
+_MOST_MODELS, _MOST_OF_A_MODEL = 512, 4096
+_kept: dict[str, dict[Hashable, _Values | Stored]] = {}
+"""What functions made, by their names and their models."""
+
+
+class OfModel(Generic[Parameters, Value]):
+    """A function of a model and settings, whose values are kept by them (`of_model`)."""
+
+    def __init__(self, function: Callable[Parameters, Value]) -> None:
+        self._function = function
+        self._models = _kept.setdefault(f"{function.__module__}.{function.__qualname__}", {})
+        update_wrapper(self, function)
+
+    def __call__(self, *args: Parameters.args, **settings: Parameters.kwargs) -> Value:
+        """The value; settings that are given by name are a key of their own."""
+        model, key = args[0], (*args[1:], *settings.items())
+        values = self._models.get(model)
+        if not isinstance(values, dict):
+            values = self._opened(model, values)
+        found = values.get(key, _NOTHING)
+        if found is _NOTHING:
+            found = self._function(*args, **settings)
+            if len(values) >= _MOST_OF_A_MODEL:
+                values.clear()
+            values[key] = found
+        return cast(Value, found)
+
+    def _opened(self, model: Hashable, stored: Stored | None) -> _Values:
+        while len(self._models) >= _MOST_MODELS:
+            del self._models[next(iter(self._models))]
+        values = self._models[model] = {} if stored is None else stored()
+        return values
+
+
+def of_model(function: Callable[Parameters, Value]) -> OfModel[Parameters, Value]:
+    """Keep what a function makes of a model and hashable settings, and let it be kept between runs.
+
+    For values of plain classes that hang on the model's description and these settings alone, and are no answer.
+    """
+    return OfModel(function)
+
+
+def kept_of(model: Hashable) -> dict[str, _Values]:
+    """What functions made of a model so far, by their names; what was not asked for since it was put is left out."""
+    found = ((name, models.get(model)) for name, models in _kept.items())
+    return {name: values for name, values in found if isinstance(values, dict) and values}
+
+
+def put_of(model: Hashable, stored: Mapping[str, Stored]) -> None:
+    """Take what functions made of a model before."""
+    for name, values in stored.items():
+        _kept.setdefault(name, {})[model] = values

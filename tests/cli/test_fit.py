@@ -9,12 +9,17 @@ import shlex
 import pytest
 
 import vramwise
+from vramwise import estimation, memo
 from vramwise.cli.main import main
 from vramwise.cli.screens.fit import runs_well
 from vramwise.estimation import estimate
 from vramwise.planner import ahead, catalog_fit, recorded_shapes
 from vramwise.planner.families import family_of, members, tuned_from
 from vramwise.planner.machine import machine_of
+from vramwise.serving.common.forward.walk import largest_live_set
+from vramwise.serving.common.weights import stage_weights
+from vramwise.serving.vllm.activations import has_plain_product
+from vramwise.training.model_states.states import model_states
 
 KEYS = ("model", "task", "method", "quantization", "sequence_length", "micro_batch_size", "concurrency", "total_needed",
         "tokens_per_second", "verdict")  # fmt: skip
@@ -174,6 +179,18 @@ def test_recalled_shapes_give_the_same_rows_in_another_process(capsys, cache):
     command = [sys.executable, "-m", "vramwise", "fit", "--gpu", "4060", *SMALL, "--json"]
     again = subprocess.run(command, capture_output=True, text=True, timeout=1800, check=True)
     assert json.loads(again.stdout)["rows"] == first
+
+
+def test_what_was_counted_is_read_and_not_counted_again(capsys, monkeypatch):
+    asked = ("--gpu", "4060", *SMALL)
+    first = rows_of(capsys, *asked)
+    recorded_shapes._recalled.clear()
+    estimation._models.clear()
+    for models in memo._kept.values():
+        models.clear()
+    for counted in (model_states, stage_weights, largest_live_set, has_plain_product):
+        monkeypatch.setattr(counted, "_function", lambda *asked, **settings: pytest.fail("counted again"))
+    assert rows_of(capsys, *asked) == first
 
 
 def test_a_cache_file_brings_no_code(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.running import FILES, context_of, is_whole
@@ -65,18 +66,23 @@ def weights_read(model: Model, way: Way, *, every_expert: bool = False) -> int:
         return 0
     share = 1.0 if every_expert else _share_of_experts(model)
     if way.method == FILES:
-        tensors = typed_tensors(model, way.precision, False)
-        tied = not any(one.tensor.name == "output" for one in tensors)
-        read = sum(
-            one.bytes * (share if one.tensor.name.endswith("_exps") else 1)
-            for one in tensors if one.tensor.name not in LOOKED_UP or (tied and one.tensor.name == "token_embd")
-        )  # fmt: skip
-        return round(read)
+        return _read_of_a_file(model, way.precision, share)
     parts = _parts_of_weights(way.result)
     tied = "output head" not in parts
     shares = {"experts": share, "embeddings": _share_of_the_output(model) if tied else 0.0}
     on_one = sum(size * shares.get(name, 1) for name, size in parts.items() if name not in _NOT_READ)
     return round(on_one * _ranks(way))
+
+
+@of_model
+def _read_of_a_file(model: Model, file_type: str, share_of_experts: float) -> int:
+    tensors = typed_tensors(model, file_type, False)
+    tied = not any(one.tensor.name == "output" for one in tensors)
+    read = sum(
+        one.bytes * (share_of_experts if one.tensor.name.endswith("_exps") else 1)
+        for one in tensors if one.tensor.name not in LOOKED_UP or (tied and one.tensor.name == "token_embd")
+    )  # fmt: skip
+    return round(read)
 
 
 _NOT_READ = frozenset(
@@ -85,6 +91,7 @@ _NOT_READ = frozenset(
 """Of a token of text: images and sound are read with the prompt."""
 
 
+@of_model
 def _share_of_the_output(model: Model) -> float:
     """Of tied embeddings what the output layer reads: all but tables of single layers."""
     sizes = {one.name: one.numel for one in gguf_tensors(model) if one.name in LOOKED_UP}
@@ -100,6 +107,7 @@ def _parts_of_weights(result: Result) -> dict[str, int]:
     return {}
 
 
+@of_model
 def _share_of_experts(model: Model) -> float:
     """The share of the routed experts' weights that a token passes."""
     every = active = 0

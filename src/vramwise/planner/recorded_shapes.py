@@ -1,18 +1,19 @@
-"""Descriptions of models and recorded shapes of their training steps, kept between runs in the user's cache folder.
+"""Descriptions of models, recorded shapes of their training steps and what is counted of their tensors and graphs
+(`memo.of_model`), kept between runs in the user's cache folder.
 
-What takes long about a catalog is to describe its models and to record what their layers keep; neither hangs on a card
-or a size. Answers are never kept. A file holds for one version of vramwise, one state of its sources and one line of
-the catalog; a broken or foreign one is as good as none. Classes of descriptions and their lowerings alone are read from
-it, and no other code.
+What takes long about a catalog is to describe its models, to record what their layers keep, to count their tensors and
+to play their graphs; none hangs on a card. Answers are never kept. A file holds for one version of vramwise, one state
+of its sources and one line of the catalog; a broken or foreign one is as good as none. Classes of this package and the
+lowerings of operations alone are read from it, and no other code.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +23,7 @@ from vramwise import __version__
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model, remember_model
 from vramwise.files import read_at_most, written
+from vramwise.memo import kept_of, put_of
 from vramwise.models import Model
 from vramwise.planner.sizes import line_digest
 from vramwise.sources import resolve
@@ -32,10 +34,15 @@ from vramwise.units import MIB
 SWITCH = "VRAMWISE_CACHE"
 """Environment: a folder in place of the user's, or `off`."""
 _MOST_BYTES = 32 * MIB
-_recalled: dict[str, int] = {}
-"""Models whose files hold what is known, with the number of their shapes."""
+_Part = tuple[int, bytes]
+"""Values of a function, how many they are."""
+_recalled: dict[str, dict[str, _Part]] = {}
+"""What is in the files of models, by the names of functions; of shapes their number alone."""
+_SHAPES = "shapes"
+_BROKEN = (VramwiseError, OSError, pickle.UnpicklingError, ArithmeticError, LookupError, TypeError, ValueError,
+           AttributeError, ImportError, RecursionError, EOFError)  # fmt: skip
 _OPERATIONS = "vramwise.models.operations."
-_PACKAGES = ("vramwise.models.", "vramwise.training.")
+_PACKAGE = "vramwise."
 
 
 def recall(model_id: str) -> None:
@@ -44,17 +51,17 @@ def recall(model_id: str) -> None:
     if file is None or not file.is_file():
         return
     found = resolve(model_id)
-    with suppress(VramwiseError, OSError, pickle.UnpicklingError, ArithmeticError, LookupError, TypeError, ValueError,
-                  AttributeError, ImportError, RecursionError, EOFError):  # fmt: skip
+    with suppress(*_BROKEN):
         content = read_at_most(file, _MOST_BYTES + 1)
         digest, payload = content[:32], content[32:]
         if len(content) > _MOST_BYTES or sha256(payload).digest() != digest:
             return
-        model, shapes = _Reader(BytesIO(payload)).load()
-        if isinstance(model, Model) and model.id == found.id and isinstance(shapes, list):
+        model, shapes, parts = _Reader(BytesIO(payload)).load()
+        if isinstance(model, Model) and model.id == found.id and isinstance(shapes, list) and isinstance(parts, dict):
             remember_model(found, model)
             put_shapes(model, shapes)
-            _recalled[model_id] = len(shapes)
+            put_of(model, {str(name): partial(_values, content) for name, (_, content) in parts.items() if content})
+            _recalled[model_id] = parts
 
 
 def keep(model_id: str) -> None:
@@ -64,16 +71,33 @@ def keep(model_id: str) -> None:
         return
     with suppress(VramwiseError, OSError, pickle.PicklingError, RecursionError, TypeError, AttributeError):
         model = described_model(model_id)[1]
+        before = _recalled.get(model_id, {})
         shapes = known_shapes(model)
-        if len(shapes) == _recalled.get(model_id):
+        parts = before | {_SHAPES: (len(shapes), b"")} | dict(_new_parts(model, before))
+        if parts == before:
             return
-        payload = pickle.dumps((model, shapes), 5)
+        payload = pickle.dumps((model, shapes, parts), 5)
         if len(payload) > _MOST_BYTES:
             return
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with written(file, "wb") as out:
             out.write(sha256(payload).digest() + payload)
-        _recalled[model_id] = len(shapes)
+        _recalled[model_id] = parts
+
+
+def _new_parts(model: Model, before: Mapping[str, _Part]) -> Iterator[tuple[str, _Part]]:
+    """What functions made of a model, of those that made more than its file holds."""
+    for name, values in kept_of(model).items():
+        if len(values) != before.get(name, (0, b""))[0]:
+            yield name, (len(values), pickle.dumps(values, 5))
+
+
+def _values(content: bytes) -> dict[Hashable, object]:
+    with suppress(*_BROKEN):
+        found = _Reader(BytesIO(content)).load()
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 @contextmanager
@@ -94,7 +118,7 @@ class _Reader(pickle.Unpickler):
     """Reads classes of descriptions, and the lowerings that operations refer to."""
 
     def find_class(self, module: str, name: str) -> object:
-        found = super().find_class(module, name) if module.startswith(_PACKAGES) else None
+        found = super().find_class(module, name) if module.startswith(_PACKAGE) else None
         if isinstance(found, type) or (module.startswith(_OPERATIONS) and isinstance(found, FunctionType)):
             return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a description")

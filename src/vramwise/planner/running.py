@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import ceil
 
 from vramwise.errors import VramwiseError
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
@@ -313,13 +314,13 @@ def best_whole_file(question: Question, wanted: Wanted | None = None) -> Way | N
     return max(fitting, key=lambda way: way.is_sure, default=None)
 
 
-@lru_cache(maxsize=512)
+@of_model
 def bytes_on_the_card(model: Model, file_type: str) -> int:
     """Bytes of a file but for the tables that tokens are looked up in, which llama.cpp keeps on the host."""
     return sum(one.bytes for one in typed_tensors(model, file_type, False) if one.tensor.name not in LOOKED_UP)
 
 
-@lru_cache(maxsize=512)
+@of_model
 def _bytes_looked_up(model: Model, file_type: str) -> int:
     return sum(one.bytes for one in typed_tensors(model, file_type, False) if one.tensor.name in LOOKED_UP)
 

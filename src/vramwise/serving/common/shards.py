@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Literal
 
+from vramwise.memo import of_model
 from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.operations.simple import Linear
 from vramwise.models.parallel_cut import ParallelCut, key_value_rows
@@ -45,7 +45,7 @@ class Shard:
         return len(self.outputs) > 1
 
 
-@lru_cache(maxsize=256)
+@of_model
 def shards_of(model: Model, layout: Layout) -> tuple[Shard, ...]:
     """The different shards of a rank."""
     found: dict[tuple[object, ...], Shard] = {}

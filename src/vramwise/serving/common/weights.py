@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import accumulate
 
 from vramwise.errors import ScenarioError
+from vramwise.memo import of_model
 from vramwise.models import Block, Model, Parameter
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import rope_scaling, rope_scaling_of, stated_positions, text_config
@@ -96,7 +97,7 @@ class StageWeights:
         return self.tensor_bytes + self.rounding
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def stage_weights(model: Model, storage: Storage, layout: Layout) -> tuple[StageWeights, ...]:
     """Bytes of every pipeline stage on one rank of tensor and expert parallelism.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.result import Node
@@ -222,6 +223,7 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     )  # fmt: skip
 
 
+@of_model
 def _layer_row_width(model: Model) -> int:
     """Of a token's embeddings for each layer (Gemma 3n, Gemma 4's E models), whose table is read where it lies: on the
     host, as an input (llama-arch.cpp LLM_TENSOR_PER_LAYER_TOKEN_EMBD)."""

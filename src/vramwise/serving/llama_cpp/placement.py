@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.records import record
 from vramwise.serving.common.gguf.quantizer import TypedTensor, typed_tensors
@@ -100,7 +101,7 @@ def placement(model: Model, plan: Plan) -> Placement:
     return Placement(sum(p.bytes for p in pieces), tuple(devices), host, output, experts, unpacked, where)
 
 
-@lru_cache(maxsize=32)
+@of_model
 def _pieces(model: Model, file_type: str, imatrix: bool, single: bool) -> tuple[Piece, ...]:
     """Every tensor on its own, or a layer's experts and the rest of it in one piece each."""
     found: dict[object, Piece] = {}

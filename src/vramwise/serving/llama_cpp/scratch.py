@@ -8,8 +8,7 @@ against llama-cli at 8337e4cd3.
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from vramwise.memo import of_model
 from vramwise.models import Block, LayerCache, Model
 from vramwise.models.blocks import Operation
 from vramwise.models.operations.attention import AnyAttention, HeadedAttention
@@ -78,7 +77,7 @@ _SCANS = SelectiveScan | ChunkScan | GatedDeltaRule
 _DEEP_LAYERS = (8, 16, 24)  # Qwen3VLVisionConfig
 
 
-@lru_cache(maxsize=256)
+@of_model
 def sizes_of(model: Model) -> Sizes:
     """Vocabulary, widths, heads and experts of a model."""
     heads = values = chosen = 0

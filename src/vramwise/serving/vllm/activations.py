@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.allocator import block_bytes
 from vramwise.models.lengths import text_config
@@ -252,7 +252,7 @@ def _libraries(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ..
     return (cublas_work_space(r.capability),)
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def has_plain_product(model: Model, storage: Storage) -> bool:
     """Whether a layer has a product of weights that are not quantized, which is cuBLAS's."""
     return any(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from math import prod
 
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
+from vramwise.memo import of_model
 from vramwise.models.blocks import Parameter
 from vramwise.models.lengths import UNSTATED_LENGTH, stated_positions, text_config
 from vramwise.models.model import Model
@@ -171,7 +171,7 @@ def buffer_bytes(model: Model, train: ResolvedTrain, placement: Placement) -> li
     return own + [rounded(size) for size in rotary_table_bytes(model, train, placement)]
 
 
-@lru_cache(maxsize=4096)
+@of_model
 def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> ModelStates:
     """Bytes of weights, gradients, master weights and optimizer states of one rank (see the module's docstring).
 

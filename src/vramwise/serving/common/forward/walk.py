@@ -8,8 +8,8 @@ when nothing reads it any more, which is the low end.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.records import record
@@ -34,7 +34,7 @@ class LiveSet:
     moment: str
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def largest_live_set(
     model: Model, run: Pass, *, named: bool, dense: bool = False, begins: bool = False
 ) -> LiveSet:  # fmt: skip
@@ -52,7 +52,7 @@ def largest_live_set(
     return max(found, key=lambda live: live.bytes, default=LiveSet(0, ""))
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def widest_attention(model: Model, ranks: int) -> int:
     """Values a token of queries, keys and values on one rank, in the layer with most of them."""
     widths = (
@@ -62,7 +62,7 @@ def widest_attention(model: Model, ranks: int) -> int:
     return -(-max(widths, default=0) // ranks)
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def experts_workspace(model: Model, tokens: int, ranks: int, expert_ranks: int, *, fp4: bool = False) -> int:
     """Elements of the two buffers of the layer with the largest routed experts.
 

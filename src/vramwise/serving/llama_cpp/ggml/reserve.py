@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 from importlib import import_module
 
 from vramwise.errors import UndescribedOperationError
+from vramwise.memo import of_model
 from vramwise.models import Block, Model
 from vramwise.models.type_facts import fact_value, has_fact
 from vramwise.serving.common.gguf.quantizer import typed_tensors
@@ -38,7 +39,7 @@ _EXPERTS = ("ffn_up_exps", "ffn_gate_exps", "ffn_down_exps")
 _LONGEST_PERIOD = 12
 
 
-@lru_cache(maxsize=256)
+@of_model
 def compute_buffers(
     model: Model, plan: Plan, layer_devices: tuple[int, ...], whole: bool = False
 ) -> tuple[int, ...] | None:
