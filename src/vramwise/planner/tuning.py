@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
+from vramwise.estimation import estimate, needs_together
 from vramwise.hardware import find_gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length, reads_tokens
 from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine, machine_of
-from vramwise.planner.ways import Question, Way, tried
+from vramwise.planner.ways import Question, Way, scenario_of, tried
 from vramwise.records import record
 from vramwise.training_parts import weights_held
 
@@ -181,8 +182,12 @@ def _sized(question: Question, way: Way, *, replays: bool) -> Way:
 
 
 def _at(question: Question, way: Way, batch: int, tokens: int | None, *, replays: bool = False) -> Way:
+    return tried(question, _sized_as(way, batch, tokens), replays=replays)
+
+
+def _sized_as(way: Way, batch: int, tokens: int | None) -> Way:
     sizes = {"micro_batch_size": batch, **({} if tokens is None else {"sequence_length": tokens})}
-    return tried(question, replace(way, settings={**way.settings, **sizes}), replays=replays)
+    return replace(way, settings={**way.settings, **sizes})
 
 
 def _most_samples(question: Question, way: Way, tokens: int | None) -> Way:
@@ -198,10 +203,25 @@ def _most_samples(question: Question, way: Way, tokens: int | None) -> Way:
         return found if least == 1 else _at(question, way, 1, tokens)
 
     def need(batch: int) -> int:
-        return _highest_need(_at(question, way, batch, tokens), room)
+        known = _need_alone(question, _sized_as(way, batch, tokens))
+        return _highest_need(_at(question, way, batch, tokens), room) if known is None else known
 
     most = largest_within(need, room, _MOST_SAMPLES, (least, _highest_need(found, room)))
     return _at(question, way, most, tokens) if most > least else found
+
+
+def _need_alone(question: Question, way: Way) -> int | None:
+    """The high end of what an estimate of it says that it needs, without the rest of the answer; None where that alone
+    has no such number."""
+    if question.estimate is not estimate:
+        return None
+    try:
+        many = needs_together(scenario_of(question, way), [batch_of(way)], None, ends=True)
+    except VramwiseError:
+        return None
+    if many is None or many.high_bytes is None or int(many.phases[0]) < 0:
+        return None
+    return int(many.high_bytes[0])
 
 
 def _highest_need(way: Way, room: int) -> int:

@@ -99,6 +99,12 @@ def tried(question: Question, way: Way, *, replays: bool = True) -> Way:
         return replace(way, result=None, refusal=str(problem))
 
 
+def scenario_of(question: Question, way: Way) -> Scenario:
+    """The way's scenario, in a precision that its cards compute in. Raises ScenarioError for a wrong value."""
+    way = replace(way, settings={**way.settings, **_precision(question, way)})
+    return Scenario.from_dict({"model": question.name, **way.scenario})
+
+
 def _precision(question: Question, way: Way) -> Mapping[str, object]:
     if way.task != "train":
         return {}
