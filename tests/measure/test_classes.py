@@ -11,6 +11,7 @@ from transformers.initialization import no_init_weights
 
 from vramwise.measure.building import config_of
 from vramwise.measure.classes import fills_masks, loader_of
+from vramwise.sources import resolve
 
 CHOICES = [
     ({"model_type": "bert"}, "AutoModelForMaskedLM"),
@@ -44,3 +45,17 @@ def test_what_fills_masks_has_no_cache():
 def test_what_a_config_works_out_itself_is_not_set():
     found = config_of({"model_type": "falcon", "hidden_size": 128, "num_attention_heads": 2, "head_dim": 32})
     assert found.head_dim == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "lacks"),
+    [("google/gemma-4-12B", "rope_theta"), ("mistralai/Ministral-3-3B-Base-2512", "llama_4_scaling_beta"),
+     ("microsoft/Phi-4-mini-instruct", "long_factor")],
+)  # fmt: skip
+def test_a_catalogs_positions_have_what_their_class_reads(name, lacks):
+    """The catalog keeps of a table of rotary positions what decides sizes; the class reads the rest of it too."""
+    config = resolve(name).config
+    text = config_of(config).get_text_config()
+    table = text.rope_parameters
+    assert lacks in (table.get("full_attention") or table)
+    assert lacks not in str(config)

@@ -11,6 +11,7 @@ from vramwise.measure.libraries import library
 from vramwise.models.meta_device import without_code
 
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_TURNS: Final = ("rope_parameters", "rope_scaling")
 _LEFT_OUT: Final = ("transformers_version", "torch_dtype", "dtype")
 
 
@@ -24,12 +25,41 @@ def config_of(values: Mapping[str, object]) -> Any:
 
     Nor with what its class works out itself (Falcon's `head_dim`), which cannot be set.
     """
-    kept = {key: value for key, value in without_code(values).items() if key not in _LEFT_OUT}
+    kept = _with_whole_turns({key: value for key, value in without_code(values).items() if key not in _LEFT_OUT})
     transformers, kind = library("transformers"), str(kept.pop("model_type"))
     known = transformers.CONFIG_MAPPING  # whose get knows no class before it was asked for
     own = known[kind] if kind in known else None  # noqa: SIM401
     derived = {key for key in kept if getattr(getattr(own, key, None), "fset", kept) is None}
     return transformers.AutoConfig.for_model(kind, **{key: value for key, value in kept.items() if key not in derived})
+
+
+def _with_whole_turns(values: dict[str, Any]) -> dict[str, Any]:
+    """Tables of rotary positions with what their class has besides: a catalog has of them what decides sizes alone."""
+    known = library("transformers").CONFIG_MAPPING
+    kind = values.get("model_type")
+    tables = {key: value for key, value in values.items() if key in _TURNS and isinstance(value, dict)}
+    filled = {key: _with_whole_turns(value) for key, value in values.items() if isinstance(value, dict)}
+    usual = known[kind]() if tables and kind in known else None
+    for key, table in tables.items():
+        filled[key] = _filled(table, getattr(usual, key, None))
+        if usual is not None and table.get("rope_type") == "longrope":
+            filled[key] = _factors({**usual.to_dict(), **values}, table) | filled[key]
+    return values | filled
+
+
+def _factors(values: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, list[float]]:
+    """longrope's factors for each pair of a head's dimensions that turns."""
+    width = values.get("head_dim") or values["hidden_size"] // values["num_attention_heads"]
+    share = table.get("partial_rotary_factor") or values.get("partial_rotary_factor") or 1.0
+    return dict.fromkeys(("short_factor", "long_factor"), [1.0] * (int(width * share) // 2))
+
+
+def _filled(table: dict[str, Any], usual: object) -> dict[str, Any]:
+    """A table with the keys that it lacks of a usual one, also where there is one for every type of layer."""
+    if not isinstance(usual, dict):
+        return table
+    parts = {key: _filled(value, usual.get(key)) for key, value in table.items() if isinstance(value, dict)}
+    return usual | table | parts if parts or table.get("rope_type") == usual.get("rope_type") else table
 
 
 def build(job: Job) -> object:
@@ -119,8 +149,9 @@ def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     peft = library("peft")
     targets = settings.get("lora_targets", "all-linear")
     kind: str | None = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
-    if fills_masks(model) or model.main_input_name != "input_ids":
-        kind = None  # peft has no kind of its own for masked tokens and for images
+    generates = model.main_input_name == "input_ids" and hasattr(model, "prepare_inputs_for_generation")
+    if fills_masks(model) or not generates:
+        kind = None  # peft has no kind of its own for masked tokens, for images and for what has no head
     lora = peft.LoraConfig(
         r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),
         use_dora=settings.get("dora", False),
