@@ -217,6 +217,14 @@ def test_swift(line: str, expected: dict[str, Any]) -> None:
     assert not any("unknown" in note for note in check(line, expected).notes)
 
 
+def test_swifts_sequences_over_ranks_are_filled_up_and_their_loss_goes_by_rows() -> None:
+    """modelscope/ms-swift examples/train/sequence_parallel/sequence_parallel_qwen3_5.sh, which printed 68.05 GiB."""
+    line = f"NPROC_PER_NODE=8 CELOSS_PARALLEL_SIZE=2048 swift sft --model {LLAMA} --max_length 65535"
+    launch = check(f"{line} --sequence_parallel_size 4", {"sequence_length": 65_536, "loss": "chunked"})
+    assert any("65,536" in note for note in launch.notes)
+    check(line, {"sequence_length": 65_535, "loss": None})
+
+
 @pytest.mark.parametrize(
     "line",
     [

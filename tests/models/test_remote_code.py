@@ -16,6 +16,7 @@ from hypothesis import given
 from remote_code_pairs import PAIRS, deepseek_vl
 from transformers_models import model_config, parameter_table, real_model
 
+from vramwise import estimate
 from vramwise.errors import SourceError
 from vramwise.models import describe
 from vramwise.models.autograd import evaluate, with_rounded_axes
@@ -337,4 +338,6 @@ def test_phi4mm_with_its_adapters_has_the_published_count() -> None:
     queries, keys, wide = 3072, 2 * 8 * 128, 8192
     sides = (queries + queries + keys) + (queries + queries) + (queries + 2 * wide) + (wide + queries)
     assert model.num_parameters + 32 * (256 + 320) * sides == 5_574_460_224
-    assert model.not_counted == "the checkpoint's own adapters (vision_lora, speech_lora)"
+    assert model.not_counted == "the checkpoint's own adapters (vision_lora, speech_lora; 830,472,192 parameters)"
+    said = estimate({"model": "phi-4-multimodal-instruct", "task": "generate"}).notes
+    assert f"not counted: {model.not_counted}" in said

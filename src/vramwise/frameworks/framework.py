@@ -148,9 +148,10 @@ class Preference:
 class Loss:
     """The ways to the loss, where the framework has its own."""
 
-    chunks: Literal["upcast", "as they are", "tiles"] = "upcast"
+    chunks: Literal["upcast", "as they are", "tiles", "rows"] = "upcast"
     """What `loss = chunked` is: logits of which an eighth at a time becomes fp32, 128 positions at a time in their own
-    dtype, or tiles of positions that are made again in backward, so that all logits never exist."""
+    dtype, tiles of positions that are made again in backward, so that all logits never exist, or rows of logits that
+    stay, whose log-probabilities are made again in backward."""
     chunks_with_head: Rule = never
     """Chunks go through the output layer too, and backward through both, while forward runs."""
     compiled_chunks: bool = False

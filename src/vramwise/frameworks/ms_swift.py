@@ -58,7 +58,8 @@ RECORD = Framework(
     # Weights in 16 bits, and Trainer's bf16 or fp16 all the same: 4.6 arguments/base_args/model_args.py, where bf16 is
     # on if the checkpoint's torch_dtype is bf16, and where it has none what torch says (model/utils.py).
     casts=Casts(autocast="16-bit", loads_narrow=True, emulates_bf16=always),
-    loss=Loss(chunks="tiles", fused_linear_is_ligers=True),
+    # 4.6 sequence_parallel/utils.py ChunkedCrossEntropyLoss, by CELOSS_PARALLEL_SIZE
+    loss=Loss(chunks="rows", fused_linear_is_ligers=True),
     peft=Peft(version=(0, 20), names_linear_layers=True),  # pipelines/train/tuner.py get_target_modules
     # 4.6 trainers/sequence_parallel: ulysses, and a ring where ranks are more than heads
     sharding=Sharding(

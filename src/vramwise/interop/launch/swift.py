@@ -63,6 +63,7 @@ def read(start: Start) -> Launch:
     packed = options.number("packing_length")
     if packed and options.is_on("packing"):
         train["sequence_length"] = packed
+    notes += _over_ranks(train, start)
     if options.first("task_type") == "seq_cls":
         train["head"] = "sequence-classification"
     for found, said in (_method(options, model), completions_and_models(start.program, options, train)):
@@ -72,6 +73,26 @@ def read(start: Start) -> Launch:
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
     return launched("ms-swift", scenario, told, options)
+
+
+def _over_ranks(train: dict[str, object], start: Start) -> list[str]:
+    """Sequences that several ranks share: filled up to equal pieces, their loss over some rows at a time where asked.
+
+    4.6 sequence_parallel/sequence_parallel.py `pad`, trainers/utils.py `per_token_loss_func_sp`.
+    """
+    ranks, rows = whole_in(train, "context_parallel_size"), start.environment.get("CELOSS_PARALLEL_SIZE", "0")
+    if ranks < 2:
+        return []
+    given = whole_in(train, "sequence_length")
+    filled = ceil(given / ranks) * ranks
+    notes = []
+    if filled != given:
+        train["sequence_length"] = filled
+        notes.append(f"sequences of {given:,} tokens are filled up to {filled:,}, equal pieces of {ranks} ranks")
+    if rows.isdecimal() and int(rows):
+        train["loss"] = "chunked"
+        notes.append(f"CELOSS_PARALLEL_SIZE {rows}: the loss of so many rows at a time, taken as 2,048")
+    return notes
 
 
 def _is_megatrons(options: Options, start: Start) -> bool:

@@ -37,9 +37,15 @@ def ported(c: Config) -> Config:
 
 
 def not_counted(c: Config) -> str:
-    """Adapters that a batch with images or sound needs."""
-    named = [key for key in _ADAPTERS if c.table(key)]
-    return f"the checkpoint's own adapters ({', '.join(named)})" if named else ""
+    """Adapters that a batch with images or sound needs, on the four layers of every block."""
+    tables = {key: table for key in _ADAPTERS if (table := c.table(key))}
+    if not tables:
+        return ""
+    width, inner, heads = c.hidden_size, c.intermediate_size, c.num_attention_heads
+    keys = width // heads * c.num_key_value_heads
+    sides = (2 * width + 2 * keys) + 2 * width + (width + 2 * inner) + (inner + width)
+    count = c.num_hidden_layers * sides * sum(table.size("r", default=0, least=0) for table in tables.values())
+    return f"the checkpoint's own adapters ({', '.join(tables)}; {count:,} parameters)"
 
 
 def blocks(c: Config) -> tuple[Block, ...]:

@@ -153,6 +153,8 @@ def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
     """Weights of another program, requests beyond the model's own length, and GPUs that are left unused."""
     settings, length = scenario.serve, model_length(model)
     engine = engine_named(settings.engine)
+    if model.not_counted:
+        yield f"not counted: {model.not_counted}"
     if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
         yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:

@@ -133,7 +133,15 @@ def generation(
         model, dtype=plan.storage.dtype, attention=plan.attention, batch=plan.rows, sequence=plan.prompt
     )
     said = dtype_notes(model, scenario.generate.dtype)
-    notes = [*said, model.text_only_note, simpler, _length_note(model, plan), _flash_note(scenario, run, moments)]
+    left_out = f"not counted: {model.not_counted}" if model.not_counted else ""
+    notes = [
+        *said,
+        left_out,
+        model.text_only_note,
+        simpler,
+        _length_note(model, plan),
+        _flash_note(scenario, run, moments),
+    ]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
 
 

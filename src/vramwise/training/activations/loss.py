@@ -9,6 +9,7 @@ chunked       logits exist, the loss upcasts an eighth at a time           torch
               torchtitan since: output layer, loss and backward of an eighth, all in forward   components/loss.py
               torchtune with compile: upcast and loss of a chunk are one kernel     training/_compile.py compile_loss
               litgpt: 128 positions at a time, in the logits' dtype; RL: tiles of positions made again in backward
+              ms-swift: rows of logits that stay; their log-probabilities are made again in backward
 vocab-parallel  logits and loss divided over tensor parallel ranks
               Megatron: fp32 copy that becomes softmax, then gradient   core/tensor_parallel/cross_entropy.py
               Megatron's fused loss (compiled): backward works on one more copy   core/fusions/fused_cross_entropy.py
@@ -35,6 +36,7 @@ from vramwise.scenario.names import FRAMEWORKS
 from vramwise.training.activations.ways_to_loss import (
     COMPILED_CHUNKS,
     KERNEL,
+    by_rows,
     chunked,
     compiled_softmax,
     fused,
@@ -84,7 +86,7 @@ def is_compiled(train: ResolvedTrain) -> bool:
 def is_one_kernel(train: ResolvedTrain) -> bool:
     """Whether the loss has no place where logits become fp32, or not."""
     own = framework_of(train).loss
-    tiles = train.loss == "chunked" and (own.chunks == "tiles" or (own.compiled_chunks and train.compile))
+    tiles = train.loss == "chunked" and (own.chunks in ("tiles", "rows") or (own.compiled_chunks and train.compile))
     standard = train.loss == "standard" and own.one_kernel
     in_place = train.loss == "vocab-parallel" and own.softmax_in_place
     return train.loss == "fused-linear" or tiles or standard or in_place or is_compiled(train)
@@ -127,6 +129,9 @@ def with_loss(forward: Forward, train: ResolvedTrain, model: Model) -> Forward:
             return _without_logits(forward, partial(looped, reduced=sharded(train), upcast=widened))
         if own.chunks == "tiles":
             return _without_logits(forward, tiled)
+        if own.chunks == "rows":
+            widened = execution(train, model).autocast is not None
+            return _replaced(forward, partial(by_rows, logits=logits, upcast=widened))
         if own.compiled_chunks and train.compile:
             return _replaced(forward, partial(in_one_kernel, logits=logits, op=COMPILED_CHUNKS))
         return _replaced(forward, partial(chunked, logits=logits, upcast=train.loss_upcast is not False))
@@ -242,7 +247,9 @@ def logits_held(train: ResolvedTrain, loss: BlockRun, model: Model) -> tuple[Dim
     logits = loss.incoming[0]
     if not makes_logits(train):
         return 0, 0
-    if train.loss == "preference":  # names of a function that is over, and in it its own copies
+    if train.loss == "preference" or (
+        train.loss == "chunked" and framework_of(train).loss.chunks == "rows"
+    ):  # names of a function that is over, and in it its own copies
         widened = any(node.op == "_to_copy" and node.inputs[0] is logits for node in loss.nodes)
         return (0 if widened else logits.nbytes), 0
     if replacing_logits(loss, train, model) is not None:

@@ -12,6 +12,7 @@ TILE_BYTES = (
     256 * MIB
 )  # AgileRL algorithms/core/base.py: rows of a tile so that its fp32 logits take this, 128 to 4,096
 TILE_ROWS = (128, 4096)
+ROWS = 2048  # CELOSS_PARALLEL_SIZE of ms-swift 4.6 examples/train/sequence_parallel
 
 KERNEL = "cross_entropy_kernel"
 """Its gradient is new."""
@@ -168,6 +169,17 @@ def tiled(tape: Tape, hidden: Tensor, weight: Tensor) -> None:
     wide = tape.new((rows, vocabulary), "fp32", op="tile of logits")
     tape.record("tile_of_logits", [hidden, weight], [tile, wide])
     tape.record("tiled_log_probabilities", [hidden, weight, tile, wide], [_loss_of(tape, hidden)], [(hidden, "hidden")])
+
+
+def by_rows(tape: Tape, logits: Tensor, upcast: bool) -> None:
+    """Log-probabilities of some rows at a time; the logits are kept, and their whole gradient is new in backward.
+
+    ms-swift 4.6 sequence_parallel/utils.py ChunkedCrossEntropyLoss: `save_for_backward(logits, labels)`, then
+    `empty_like(logits)` that is filled by as many rows again. `upcast`: accelerate has handed them out in fp32.
+    """
+    wide = tape.to(logits, "fp32") if upcast else logits
+    tape.record("chunk_of_logits", [wide], [tape.new((ROWS, logits.shape[-1]), "fp32", op="log-probabilities")])
+    in_one_kernel(tape, wide, KERNEL)
 
 
 def chunked(tape: Tape, logits: Tensor, upcast: bool) -> None:
