@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -48,8 +49,21 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def _stop(pid: int | None) -> None:
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+
+
 def end_processes(pool: ProcessPoolExecutor) -> None:
-    """End the processes at once: those that nobody waits for may still be at work that takes minutes."""
-    for process in list((pool._processes or {}).values()):
-        process.terminate()
+    """End the processes at once: those that nobody waits for may still be at work that takes minutes.
+
+    All of them stop before the first ends: one that reads on where another was cut off prints a traceback.
+    """
+    processes = list((pool._processes or {}).values())
+    if sys.platform != "win32":
+        for process in processes:
+            _stop(process.pid)
+    for process in processes:
+        process.kill()
     pool.shutdown(cancel_futures=True)  # its thread collects them: two who wait for one process may both miss its end

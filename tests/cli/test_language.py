@@ -54,6 +54,12 @@ SCREENS = [
     "estimate unsloth/Qwen3-8B-GGUF:UD-Q4_K_XL --task serve --gpu 4090",
     "estimate qwen3:30b-a3b-q4_K_M --task serve --gpu 4090",
     "estimate unsloth/Qwen3-8B-GGUF:Q4_K_M --gpu 4090",
+    "estimate mixtral-8x7b --gpu 2x4090",
+    "estimate moonshotai/Kimi-K2-Base --gpu 8xb200",
+    "estimate gpt-oss-20b --gpu 24GB --task serve --engine llama.cpp",
+    "estimate --gpu 4090 -- python train.py --model gpt2",
+    "estimate --gpu 4090 -- trl dpo --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct --bf16",
+    "estimate --gpu 4090 -- trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B-Instruct --use_peft --use_vllm",
 ]
 
 
@@ -122,6 +128,42 @@ def test_errors_are_chinese_and_end_as_they_do_in_english(capsys):
     code, out, err = said("estimate gpt2 --gpu h10 --lang zh", capsys)
     assert (code, out) == (2, "")
     assert "未知 GPU “h10”" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "estimate gpt2 --gpu 12g",
+        "estimate gpt2 --n-ctx 512",
+        "estimate gpt2 --dtype fp16",
+        "estimate gpt2 --task train --batch-size 4",
+        "estimate gpt2 --gpu",
+        "estimate --gpu 4090",
+        "estimate EMPTY.json",
+        "estimate EMPTY.gguf",
+        "estimate --scenario EMPTY.toml",
+        "estimate --scenario .",
+        "estimate llama-3.1-8b --export nosuch",
+        "fit --gpu nosuch",
+        "check",
+        "check EMPTY.sh",
+        "check -- vllm serve",
+        "compare EMPTY.log",
+        "oom EMPTY.log",
+        "profile EMPTY.json",
+        "mfu --tflops 100",
+    ],
+)
+def test_a_mistake_is_told_in_chinese(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for word in command.split():
+        if word.startswith("EMPTY"):
+            (tmp_path / word).touch()
+    code, out, err = said(f"--lang zh {command}", capsys)
+    assert code in (1, 2, 4)
+    assert (out, err.count("\n")) == ("", 1)
+    assert CHINESE.search(err)
+    assert ENGLISH.findall(re.sub(r"vramwise [a-z]+", "", err)) == []
 
 
 def test_every_help_is_there(monkeypatch):

@@ -25,7 +25,7 @@ _PAGE_GROUPS = ("task", "quantity", "word", "term", "moment")
 # patterns are texts here: compiling them takes 4 ms, and only another language than English needs them
 _FIELDS = r"(?<=\S)( {2,})(?=\S)"
 _FIGURES = r"[\d.,]+"
-_KEPT = frozenset({"choices"})
+_KEPT = frozenset({"choices", "task", "task2"})
 """Names in braces for what is written as it is in every language: values of a key, commands, names of models."""
 _WORDS = r"(?:(?! · )[^;])+?"
 _ASIDE = r"([^();]*[^(); ]) {0,2}\((.+)\)"
