@@ -172,25 +172,3 @@ def test_a_view_keeps_its_root_and_is_not_taken_over() -> None:
 def test_vulkan_is_read_from_the_command(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", "--gpu", "rx-7900-xtx", "--json", "--", *words.split()]) == 0
     assert json.loads(capsys.readouterr().out)["scenario"]["serve"]["ggml_backend"] == "vulkan"
-
-
-def test_layers_on_the_host_are_replayed_with_the_weights_that_a_device_copies() -> None:
-    """ollama 0.24.0 on a Tesla P40, Qwen2.5-7B with 27 of 29 layers: 730.36 and 23.01 MiB (benchmarks/cases/
-    llamacpp-logs.jsonl); b9849 with 18 and 31 of 33 layers of a Qwen3.5-9B whose mix of types is another: 498.00 and
-    447.38, and 128.44 MiB on the host for both."""
-    qwen = {"gguf_quant": "Q4_K_M", "n_ctx": 8192, "n_parallel": 1, "n_gpu_layers": 27, "flash_attn": True}
-    caches = {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}
-    scenario = {
-        "model": "Qwen/Qwen2.5-7B-Instruct", "task": "serve", "gpu": "Tesla P40",
-        "serve": {"engine": "ollama", "engine_version": "0.24.0", **qwen, **caches},
-    }  # fmt: skip
-    found = vramwise.estimate(scenario).quantities
-    assert found["compute_buffer"].expected / MIB == pytest.approx(730.36, abs=0.01)
-    assert found["host_buffer"].expected / MIB == pytest.approx(23.01, abs=0.01)
-    batches = {"n_ctx": 8192, "n_batch": 2048, "n_ubatch": 2048, "gguf_quant": "custom"}
-    for layers, printed in ((18, 498.0), (31, 447.38)):
-        serve = {"engine": "llama.cpp", "ggml_backend": "vulkan", "engine_version": "b9849", "n_gpu_layers": layers}
-        card = {"model": "Qwen/Qwen3.5-9B", "task": "serve", "gpu": "GeForce RTX 3060", "serve": {**serve, **batches}}
-        found = vramwise.estimate(card).quantities
-        assert found["compute_buffer"].expected / MIB == pytest.approx(printed, rel=0.025)
-        assert found["host_buffer"].expected / MIB == pytest.approx(128.44, abs=0.05)

@@ -7,7 +7,7 @@ Where an operation has no lowering the graph is not described (UndescribedOperat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from vramwise.errors import UndescribedOperationError
@@ -104,7 +104,6 @@ class Build:
         self.graph = Graph(batch.own_order)
         self.device = HOST
         self.host_experts: tuple[int, ...] = ()
-        self.host_sizes: dict[tuple[int, ...], list[int]] = {}
         self.block: Block | None = None
         self.is_last = False
         self.values: dict[int, Tensor] = {}
@@ -162,9 +161,8 @@ class Build:
         return self.input(f"turn {width}", (width, width), F32)
 
     def weight(self, *ne: int) -> Tensor:
-        """A weight where its layer lies; on the host it has the bytes of the file, which a device copies."""
-        sizes = self.host_sizes.get(tuple(sorted(ne))) if self.device == HOST else None
-        return stored(shape(*ne), F16, self.device, weight=True, size=sizes.pop(0) if sizes else None)
+        """A weight where its layer lies."""
+        return stored(shape(*ne), F16, self.device, weight=True)
 
     def expert_weight(self, which: int, *ne: int) -> Tensor:
         """The experts' up (0), gate (1) or down (2), where they lie: on the host they have the bytes of the file."""
@@ -174,16 +172,13 @@ class Build:
         return stored(shape(*ne), F16, HOST, weight=True, size=size)
 
     def run(
-        self, block: Block, hidden: Tensor | None, device: int, is_last: bool, host_experts: tuple[int, ...] = (),
-        host_sizes: Mapping[tuple[int, ...], Sequence[int]] | None = None,
-    ) -> Tensor | None:  # fmt: skip
-        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host;
-        `host_sizes`: bytes of its weights by their sorted shape, in the order of the file, if it lies there whole.
+        self, block: Block, hidden: Tensor | None, device: int, is_last: bool, host_experts: tuple[int, ...] = ()
+    ) -> Tensor | None:
+        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host.
 
         Raises UndescribedOperationError.
         """
         self.host_experts = host_experts
-        self.host_sizes = {key: list(sizes) for key, sizes in (host_sizes or {}).items()}
         self.block, self.device, self.is_last = block, device, is_last
         self.values = {}
         for name, value in block.inputs.items():

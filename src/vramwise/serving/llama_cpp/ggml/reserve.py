@@ -83,7 +83,8 @@ def is_described(model: Model, plan: Plan) -> bool:
         return False
     if plan.latent is None and any(cache.latent_dim for cache in model.caches):
         return False
-    return plan.kv_on_gpu and not plan.shares_tensors and _tells_of_experts_alone(model, plan)
+    whole = not plan.devices or plan.gpu_layers > plan.num_layers
+    return whole and plan.kv_on_gpu and not plan.shares_tensors and _tells_of_experts_alone(model, plan)
 
 
 def _is_quantized(kind: str) -> bool:
@@ -117,10 +118,8 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
     _load_lowerings(model)
     build = Build(batch, _graph_of(model))
     hidden: Tensor | None = None
-    sizes = _host_sizes(model, plan) if ON_HOST in layer_devices else {}
     for block, device, is_last, host_experts in _kept(model, plan, layer_devices, whole):
-        held = sizes.get(block.layer)
-        hidden = build.run(block, hidden, HOST if device == ON_HOST else device, is_last, host_experts, held)
+        hidden = build.run(block, hidden, HOST if device == ON_HOST else device, is_last, host_experts)
     if hidden is not None:
         build.graph.expand(hidden, True)
     return build
@@ -188,18 +187,6 @@ def _host_experts(model: Model, plan: Plan) -> dict[int | None, tuple[int, ...]]
         if told and name in _EXPERTS and len(typed.tensor.shape) == 3:
             found.setdefault(layer, {})[name] = typed.bytes
     return {layer: tuple(sizes.get(name, 0) for name in _EXPERTS) for layer, sizes in found.items()}
-
-
-@lru_cache(maxsize=16)
-def _host_sizes(model: Model, plan: Plan) -> dict[int | None, dict[tuple[int, ...], list[int]]]:
-    """Bytes of each layer's tensors by their sorted shape, in the order of the file. Under None the head's come before
-    those of the embeddings, of which a device copies nothing but rows."""
-    found: dict[int | None, dict[tuple[int, ...], list[int]]] = {}
-    for typed in typed_tensors(model, _file_type(plan), plan.imatrix):
-        key = tuple(sorted(typed.tensor.shape))
-        alike = found.setdefault(typed.tensor.layer, {}).setdefault(key, [])
-        alike.insert(0 if typed.tensor.name == "output" else len(alike), typed.bytes)
-    return found
 
 
 def _file_type(plan: Plan) -> str:
