@@ -3,7 +3,7 @@
     python record.py RESERVATIONS FOLDER [MODEL...] [--backend cuda|vulkan|metal] > rows.jsonl
 
 RESERVATIONS is the program of reservations.cpp, FOLDER has the files of headers.py; without names all of them are
-asked. Without a backend devices leave graphs as they are.
+asked. Without a backend devices leave graphs as they are, and nothing but experts lies on the host beside them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ GRID: tuple[dict[str, int], ...] = (
     {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "devices": 0},
     {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "cpu_moe": 1},
 )
-DEFAULTS = {"flash": 1, "unified": 1, "devices": 1, "cpu_moe": 0}
+PARTLY_ON_HOST: tuple[dict[str, int], ...] = (
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "ngl": 8},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "ngl": 8, "flash": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 2, "n_outputs": 2, "ngl": 9, "devices": 2, "unified": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 512, "ngl": 0},
+    {"n_ctx": 8192, "n_ubatch": 16, "n_seqs": 1, "n_outputs": 1, "ngl": 8},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "kv_offload": 0},
+    {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 1, "n_outputs": 1, "kv_offload": 0, "flash": 0},
+)
+DEFAULTS = {"flash": 1, "unified": 1, "devices": 1, "cpu_moe": 0, "kv_offload": 1}
 
 
 def main() -> None:
@@ -43,7 +52,7 @@ def main() -> None:
 
 def rows(program: str, path: Path, name: str, backend: str | None) -> Iterator[dict[str, object]]:
     """A row for each of the settings; none where llama.cpp does not load the file."""
-    for sizes in GRID:
+    for sizes in GRID + (PARTLY_ON_HOST if backend else ()):
         settings = {**sizes, **({"backend": backend} if backend else {})}
         line = " ".join([str(path), *(f"{key}={value}" for key, value in settings.items())])
         done = subprocess.run([program], input=line + "\n", capture_output=True, text=True, check=False)

@@ -3,13 +3,16 @@
 //   reservations [--graph] < lines of "FILE key=value ...", one JSON object a line to stdout
 //
 // The devices stand for CUDA's: alignment 128 (ggml-cuda.cu ggml_backend_cuda_buffer_type_get_alignment), every operation
-// supported, products of 32 rows and more taken over from the host, asynchronous with events. Nothing is computed, nothing
-// allocated (no_alloc). With what optimizers.py cuts out of the tree (-DOPTIMIZERS='"optimizers.inc"') they also do to a
+// supported, products of 32 rows and more taken over from the host, asynchronous with events. Nothing is computed, and no
+// memory but that of the host's compute buffer is allocated. The graph is reserved as a run with memory does it: what
+// llama-fit-params asks for (no_alloc) forgets where the program told nodes to run (ggml_backend_sched_reserve_size begins
+// with a reset). With what optimizers.py cuts out of the tree (-DOPTIMIZERS='"optimizers.inc"') they also do to a
 // graph what a backend does: backend=cuda, backend=vulkan, backend=metal (which also adds to tensors what Metal does). Keys: backend, n_ctx, n_ubatch, n_batch, n_seqs, n_outputs, flash, unified, type_k, type_v, ngl, devices,
 // cpu_moe, kv_offload, swa_full.
 
 #include "ggml-backend-impl.h"
 #include "ggml-impl.h"
+#include "llama-context.h"
 #include "llama-ext.h"
 #include "llama.h"
 
@@ -98,6 +101,7 @@ static ggml_backend_buffer_type_t dev_buffer_type(ggml_backend_dev_t dev) { retu
 static bool dev_supports(ggml_backend_dev_t, const ggml_tensor *) { return true; }
 static bool dev_supports_type(ggml_backend_dev_t dev, ggml_backend_buffer_type_t t) { return t == dev_buffer_type(dev); }
 static bool dev_offload(ggml_backend_dev_t, const ggml_tensor * op) {  // ggml-cuda.cu get_op_batch_size
+    if (backend == "metal" && op->op != GGML_OP_MUL_MAT && op->op != GGML_OP_MUL_MAT_ID) { return false; }
     switch (op->op) {
         case GGML_OP_GET_ROWS: return false;
         case GGML_OP_MUL_MAT: return op->ne[1] >= 32;
@@ -197,18 +201,24 @@ int main(int argc, char ** argv) {
         cp.type_v = type_of(given["type_v"]);
         llama_context * ctx = llama_init_from_model(model, cp);
         if (!ctx) { printf("{}\n"); fflush(stdout); llama_model_free(model); continue; }
+        const int tokens = std::min(number("n_ubatch", 512), int(llama_n_ctx(ctx)));
+        const int outputs = std::min(tokens, number("n_outputs", 0) ? number("n_outputs", 0) : tokens);
+        llama_graph_reserve(ctx, tokens, number("n_seqs", 1), outputs);
+        std::map<ggml_backend_buffer_type_t, size_t> compute;
+        ggml_backend_sched_t sched = ctx->get_sched();
+        for (int i = 0; i < ggml_backend_sched_get_n_backends(sched); i++) {
+            ggml_backend_t each = ggml_backend_sched_get_backend(sched, i);
+            compute[ggml_backend_sched_get_buffer_type(sched, each)] += ggml_backend_sched_get_buffer_size(sched, each);
+        }
         printf("{");
         const char * comma = "";
         for (const auto & [type, bytes] : llama_get_memory_breakdown(ctx)) {
-            printf("%s\"%s\": [%zu, %zu, %zu]", comma, ggml_backend_buft_name(type), bytes.model, bytes.context, bytes.compute);
+            printf("%s\"%s\": [%zu, %zu, %zu]", comma, ggml_backend_buft_name(type), bytes.model, bytes.context, compute[type]);
             comma = ", ";
         }
         printf("}\n");
         fflush(stdout);
-        if (graph) {
-            const int outputs = number("n_outputs", 0) ? number("n_outputs", 0) : number("n_ubatch", 512);
-            print_graph(ctx, std::min(number("n_ubatch", 512), int(llama_n_ctx(ctx))), number("n_seqs", 1), outputs);
-        }
+        if (graph) { print_graph(ctx, tokens, number("n_seqs", 1), outputs); }
         llama_free(ctx);
         llama_model_free(model);
     }

@@ -155,14 +155,17 @@ def _slot_sizes(model: Model, plan: Plan, pieces: tuple[Piece, ...], tied: bool)
 
 
 def _padding(typed: TypedTensor) -> int:
-    """What a tensor takes of a device's buffer beyond its bytes.
-
-    Quantized ones end with a row of whole 512 weights (ggml-cuda.cu MATRIX_ROW_PADDING), and the next one begins at
-    a multiple of 128 bytes (ggml_backend_cuda_buffer_type_get_alignment, ggml_tallocr_alloc).
+    """What a tensor takes of a device's buffer beyond its bytes: the next one begins at a multiple of 128 bytes
+    (ggml_backend_cuda_buffer_type_get_alignment, ggml_tallocr_alloc).
     """
-    rest = typed.tensor.shape[-1] % ROW_PADDING if typed.type.block_size > 1 else 0
-    row = (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
+    row = padding_bytes(typed)
     return row + -(typed.bytes + row) % ALIGNMENT_BYTES
+
+
+def padding_bytes(typed: TypedTensor) -> int:
+    """Quantized tensors end with a row of whole 512 weights (ggml-cuda.cu MATRIX_ROW_PADDING)."""
+    rest = typed.tensor.shape[-1] % ROW_PADDING if typed.type.block_size > 1 else 0
+    return (ROW_PADDING - rest) // typed.type.block_size * typed.type.block_bytes if rest else 0
 
 
 def _on_gpu(piece: Piece, plan: Plan) -> bool:

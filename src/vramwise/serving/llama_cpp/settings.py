@@ -174,6 +174,11 @@ class Plan:
         return bool(settings.cpu_moe or settings.n_cpu_moe or any("=CPU" in rule for rule in settings.override_tensor))
 
     @property
+    def copies_weights(self) -> bool:
+        """Whether a device takes over products with weights that lie on the host."""
+        return self.devices > 0 and (self.gpu_layers <= self.num_layers or bool(self.experts_on_host))
+
+    @property
     def output_on_gpu(self) -> bool:
         return self.gpu_layers > (0 if self.output_goes_first else self.num_layers)
 

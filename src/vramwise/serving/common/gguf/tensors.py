@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from vramwise.models import Block, Model, Operation, Parameter
 from vramwise.models.lengths import rope_scaling
-from vramwise.models.operations.attention import AnyAttention, Attention, Rotary
+from vramwise.models.operations.attention import AnyAttention, AnyRotary, Attention
 from vramwise.models.operations.simple import Conv1dLinear
 from vramwise.records import record
 
@@ -83,7 +83,7 @@ def gguf_tensors(model: Model) -> tuple[GgufTensor, ...]:
     """Every tensor of the language model; vision towers are files of their own (mmproj)."""
     met: set[str] = set()
     tensors = [tensor for block in model.blocks for tensor in _of_block(block, met)]
-    tensors.extend(_frequencies(model))
+    tensors.extend(rotary_factors(model))
     return tuple(tensors)
 
 
@@ -94,9 +94,14 @@ def _of_block(block: Block, met: set[str]) -> Iterator[GgufTensor]:
                 continue
             met.add(parameter.name)
             if parameter.tied_to is None and parameter.part not in ("vision", "audio", "speech", "projector"):
-                is_cut = parameter.name.endswith(_ENDS_OF_CUTS)
-                cut = next(cut for end, cut in _CUTS.items() if parameter.name.endswith(end)) if is_cut else None
-                yield from cut(parameter, block) if cut else _of_parameter(parameter, op)
+                yield from tensors_of(block, op, parameter)
+
+
+def tensors_of(block: Block, op: Operation, parameter: Parameter) -> Iterator[GgufTensor]:
+    """What a parameter of an operation is in the file: one tensor, or several."""
+    is_cut = parameter.name.endswith(_ENDS_OF_CUTS)
+    cut = next(cut for end, cut in _CUTS.items() if parameter.name.endswith(end)) if is_cut else None
+    yield from cut(parameter, block) if cut else _of_parameter(parameter, op)
 
 
 def _of_parameter(parameter: Parameter, op: Operation) -> Iterator[GgufTensor]:
@@ -195,11 +200,12 @@ _CUTS = {
 _ENDS_OF_CUTS = tuple(_CUTS)
 
 
-def _frequencies(model: Model) -> Iterator[GgufTensor]:
+def rotary_factors(model: Model) -> Iterator[GgufTensor]:
     """Frequency factors that the converter writes for Llama 3.1's and long RoPE."""
     scaling = rope_scaling(model)
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
-    width = next((op.rotary_dim for block in model.layers() for op in block.operations(Rotary)), 0)
+    turned = ((block, op) for block in model.layers() for op in block.operations(AnyRotary))
+    width = next((op.rotary_dim or cache.key_head_dim for block, op in turned for cache in block.caches), 0)
     if kind == "llama3":
         yield GgufTensor("rope_freqs", (width // 2,), None, False)
     elif kind in ("longrope", "su"):

@@ -29,7 +29,7 @@ def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
     cells = batch.window_cells if windowed else batch.cells
     width, tokens, item = x.ne[0], x.ne[2], F16
     row = width * heads
-    cache = stored(shape(row, cells, batch.streams), item, b.device, weight=False)
+    cache = stored(shape(row, cells, batch.streams), item, b.cache_device, weight=False)
     places = b.cell_indices(windowed, part)
     if part == "v" and not batch.flash:
         joined = x.nb[2] == row * x.item
@@ -46,8 +46,6 @@ def store(b: Build, x: Tensor, heads: int, windowed: bool, part: str) -> Tensor:
 
 def _copies(b: Build, k: Tensor, v: Tensor, size: int) -> int:
     """Keys and values of all cells in 16 bit behind the result; values that are part of the keys have none."""
-    if b.device == HOST:
-        return 0
     apart = v.root is not k.root
     copied = [x for x, copies in ((k, b.batch.copied_keys), (v, b.batch.copied_values and apart)) if copies]
     end = size
@@ -80,10 +78,12 @@ def attend(
     tokens = q.ne[2] // streams
     q = view(q, (q.ne[0], q.ne[1], tokens, streams), (q.nb[0], q.nb[1], q.nb[2], q.nb[2] * tokens))
     q, k, v = (permute(x, 0, 2, 1, 3) for x in (q, k, v))
+    for one, kind in ((k, b.batch.key_type), (v, b.batch.value_type)):
+        one.bytes = one.bytes // F16 * kind.block_bytes // kind.block_size  # what a copy takes of a cache elsewhere
     heads = q.ne[2]
     if b.batch.flash:
         mixed = Tensor("FLASH_ATTN_EXT", (v.ne[0], heads, tokens, streams), sources=(q, k, v, mask, *sinks))
-        mixed.bytes += _copies(b, k, v, mixed.bytes)
+        mixed.bytes_behind = _copies(b, k, v, mixed.bytes)
         if unpack is not None:
             mixed = permute(matmul(unpack, permute(mixed, 0, 2, 1, 3)), 0, 2, 1, 3)
             mixed = Tensor("CONT", mixed.ne, sources=(mixed,))
@@ -97,5 +97,7 @@ def attend(
             mixed = matmul(unpack, mixed)
         mixed = permute(mixed, 0, 2, 1, 3)
         found = Tensor("CONT", shape(mixed.ne[0] * heads, tokens * streams), sources=(mixed,))
+        if not b.batch.cache_on_devices:
+            found.told = HOST
     b.graph.expand(found)
     return found

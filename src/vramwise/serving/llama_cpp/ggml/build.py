@@ -8,12 +8,15 @@ Where an operation has no lowering the graph is not described (UndescribedOperat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import TypeVar
 
 from vramwise.errors import UndescribedOperationError
-from vramwise.models import Block, Operation
+from vramwise.formats import GgufType
+from vramwise.models import Block, Operation, Parameter
 from vramwise.models.operations.norms import RmsNorm
 from vramwise.records import record
+from vramwise.serving.llama_cpp.ggml.homes import Homes, Piece
 from vramwise.serving.llama_cpp.ggml.tensors import (
     F16,
     F32,
@@ -31,6 +34,7 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     view,
 )
 
+HALF = GgufType("F16", 1, F16)
 Lowered = Callable[..., "Tensor | tuple[Tensor, ...]"]
 F = TypeVar("F", bound=Lowered)
 GGML_LOWERINGS: dict[type[Operation], Lowered] = {}
@@ -71,8 +75,13 @@ class Batch:
     turned_values: bool = False
     copied_keys: bool = False
     copied_values: bool = False
+    key_type: GgufType = HALF
+    value_type: GgufType = HALF
     own_order: bool = False
     joint_experts: str = ""
+    cache_on_devices: bool = True
+    keeps_norms: bool = False
+    """Whether norms run where their layer lies, told by the program (llama-context.cpp graph_get_cb)."""
 
 
 @record
@@ -83,7 +92,7 @@ class GraphOf:
     attention and MLP beside one another are added: `ffn+residual`, `attn+ffn` or `ffn+attn` first. `residual_first`:
     the sum, `first`, `second` or `both`, that names the residual before the rest. `late_rows`: rows with logits are
     picked `behind the layers` or `behind the norm` that follows them. `scales_experts`: weights of experts are scaled
-    by a factor that is not 1 (llama-graph.cpp build_moe_ffn w_scale).
+    by a factor that is not 1 (llama-graph.cpp build_moe_ffn w_scale). `rotary_factors`: frequency factors in the file.
     """
 
     value_width: int
@@ -94,6 +103,7 @@ class GraphOf:
     late_rows: str = ""
     normalizes_experts: bool = False
     scales_experts: bool = False
+    rotary_factors: int = 0
 
 
 class Build:
@@ -102,8 +112,8 @@ class Build:
     def __init__(self, batch: Batch, graph_of: GraphOf) -> None:
         self.batch, self.graph_of = batch, graph_of
         self.graph = Graph(batch.own_order)
-        self.device = HOST
-        self.host_experts: tuple[int, ...] = ()
+        self.device = self.cache_device = HOST
+        self.homes: dict[str, tuple[Piece, ...]] = {}
         self.block: Block | None = None
         self.is_last = False
         self.values: dict[int, Tensor] = {}
@@ -141,6 +151,16 @@ class Build:
             self._inputs[key] = Tensor("CPY", shape(*ne), F16, (self.input(name, ne, F32),))
         return self._inputs[key]
 
+    def rotary_factors(self) -> tuple[Tensor, ...]:
+        """Frequency factors, one tensor for all layers of a device."""
+        many = self.graph_of.rotary_factors
+        if not many:
+            return ()
+        name = f"factors {self.device}"
+        if name not in self._inputs:
+            self._inputs[name] = self.weight(many)
+        return (self._inputs[name],)
+
     def cell_indices(self, windowed: bool, part: str) -> Tensor:
         """Where keys ("k") or values ("v") go: a cell a token, or a place for every element of transposed values."""
         apart = part == "v" and not self.batch.flash
@@ -160,26 +180,29 @@ class Build:
         """A Hadamard matrix (llama-kv-cache.cpp build_input_k_rot, build_input_v_rot)."""
         return self.input(f"turn {width}", (width, width), F32)
 
-    def weight(self, *ne: int) -> Tensor:
-        """A weight where its layer lies."""
-        return stored(shape(*ne), F16, self.device, weight=True)
+    def weight(self, *ne: int, of: Parameter | None = None, name: str = "", device: int | None = None) -> Tensor:
+        """A weight where it lies, `device` if nothing else is said of it: that `of` a parameter, or of a parameter's
+        tensors the one called `name`."""
+        pieces = self.homes.get(of.name, ()) if of is not None else ()
+        found = next((piece for piece in pieces if not name or piece[0] == name), None)
+        if found is not None:
+            return stored(shape(*ne), F16, found[1], weight=True, size=found[2] or F32 * prod(ne))
+        place = self.device if device is None else device
+        return stored(shape(*ne), F16, place, weight=True, size=F32 * prod(ne))
 
-    def expert_weight(self, which: int, *ne: int) -> Tensor:
-        """The experts' up (0), gate (1) or down (2), where they lie: on the host they have the bytes of the file."""
-        if not self.host_experts:
-            return self.weight(*ne)
-        size = self.host_experts[which] if len(ne) == 3 else ne[0] * ne[1] * F32
-        return stored(shape(*ne), F16, HOST, weight=True, size=size)
+    def parameter(self, ending: str) -> Parameter | None:
+        """The parameter of the block whose name ends so."""
+        owned = self.block.parameters if self.block is not None else ()
+        return next((parameter for parameter in owned if parameter.name.endswith(ending)), None)
 
-    def run(
-        self, block: Block, hidden: Tensor | None, device: int, is_last: bool, host_experts: tuple[int, ...] = ()
-    ) -> Tensor | None:
-        """The tensor that a block hands on; `host_experts`: bytes of its experts' matrices if they lie on the host.
+    def run(self, block: Block, hidden: Tensor | None, device: int, is_last: bool, homes: Homes = ()) -> Tensor | None:
+        """The tensor that a block hands on; `homes`: where its parameters lie, if not all with it on a device.
 
         Raises UndescribedOperationError.
         """
-        self.host_experts = host_experts
+        self.homes = {parameter.name: pieces for parameter, pieces in zip(block.parameters, homes, strict=False)}
         self.block, self.device, self.is_last = block, device, is_last
+        self.cache_device = device if self.batch.cache_on_devices else HOST
         self.values = {}
         for name, value in block.inputs.items():
             if hidden is None or name != "hidden":

@@ -40,7 +40,6 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     matmul,
     reshape,
     shape,
-    stored,
     view,
 )
 
@@ -56,7 +55,7 @@ def embedding(b: Build, op: Embedding, *_: Tensor) -> Tensor:
     if op.ids != "input_ids":
         raise UndescribedOperationError(f"embedding of {op.ids} has no ggml graph")
     rows, width = op.parameters[0].shape
-    table = stored(shape(width, rows), 2, HOST, weight=True)
+    table = b.weight(width, rows, of=op.parameters[0], device=HOST)
     found = get_rows(table, b.input("tokens", (b.batch.tokens,), I32))
     b.graph.expand(found)
     if b.batch.ready_embeddings:
@@ -76,9 +75,11 @@ def layer_norm(b: Build, op: LayerNorm, x: Tensor) -> Tensor:
 
 
 def _weighted(b: Build, op: RmsNorm | LayerNorm, made: Tensor) -> Tensor:
+    if b.batch.keeps_norms and op.parameters and b.block is not None and b.block.layer is not None:
+        made.told = b.device
     for place, parameter in enumerate(op.parameters):
         ne = (parameter.shape[-1], *reversed(parameter.shape[:-1]))
-        made = like("ADD" if place else "MUL", made, b.weight(*ne))
+        made = like("ADD" if place else "MUL", made, b.weight(*ne, of=parameter))
     return made
 
 
@@ -86,9 +87,9 @@ def _weighted(b: Build, op: RmsNorm | LayerNorm, made: Tensor) -> Tensor:
 def linear(b: Build, op: Linear, x: Tensor) -> Tensor:
     first, *biases = op.parameters
     rows, columns = reversed(first.shape) if isinstance(op, Conv1dLinear) else first.shape
-    made = matmul(b.weight(columns, rows), x)
+    made = matmul(b.weight(columns, rows, of=first), x)
     for bias in biases:
-        made = like("ADD", made, b.weight(*bias.shape))
+        made = like("ADD", made, b.weight(*bias.shape, of=bias))
     if x.mark == BY_SEQUENCE:
         return reshape(made, rows, x.ne[1] * x.ne[2])
     return b.keep_outputs(made)[0] if x.mark == MIXED else made
@@ -121,7 +122,7 @@ def scale(b: Build, op: Scale, x: Tensor) -> Tensor:
 
 @ggml_lowering(Rotary, RotaryComplex, RotaryHalves)
 def rotary(b: Build, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
-    return tuple(like("ROPE", x, b.positions_input()) for x in turned)
+    return tuple(like("ROPE", x, b.positions_input(), *b.rotary_factors()) for x in turned)
 
 
 @ggml_lowering(Add)
@@ -186,7 +187,7 @@ def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: T
         g.expand(one)
     keys = store(b, k, op.num_key_value_heads, windowed, "k")
     values = store(b, v, op.num_key_value_heads, windowed, "v")
-    sinks = [b.weight(*parameter.shape) for parameter in op.parameters]
+    sinks = [b.weight(*parameter.shape, of=parameter) for parameter in op.parameters]
     found = attend(b, q, keys, values, b.mask(windowed), sinks)
     if turns_values:
         found = turned(b, found, LEAST_TURN)

@@ -46,7 +46,7 @@ def flattened(b: Build, op: Flattened, x: Tensor) -> Tensor:
 def _states(b: Build, width: int) -> tuple[Tensor, Tensor]:
     """A layer's states, and those of the batch's sequences; a new sequence's are cleared, others moved (build_rs)."""
     sequences = b.batch.sequences
-    kept = stored(shape(width, sequences), F32, b.device, weight=False)
+    kept = stored(shape(width, sequences), F32, b.cache_device, weight=False)
     rows = reshape(kept, width, sequences)
     cleared = view(rows, shape(width), kept.nb)
     b.graph.expand(Tensor("SCALE", cleared.ne, sources=(cleared,), root=kept, nb=kept.nb))
@@ -75,7 +75,9 @@ def convolution(b: Build, op: CausalConv1d, x: Tensor) -> Tensor:
     before = reshape(rows, width - 1, channels, sequences)
     joined = Tensor("CONCAT", shape(width - 1 + tokens, channels, sequences), sources=(before, columns))
     _write(b, view(joined, before.ne, joined.nb), kept)
-    made = Tensor("SSM_CONV", shape(channels, tokens, sequences), sources=(joined, b.weight(width, channels)))
+    made = Tensor(
+        "SSM_CONV", shape(channels, tokens, sequences), sources=(joined, b.weight(width, channels, of=op.parameters[0]))
+    )
     return like("UNARY", made)
 
 
@@ -84,7 +86,11 @@ def delta_pieces(b: Build, op: DeltaPieces, mixed: Tensor, numbers: Tensor) -> t
     """Qwen3-Next's two products are three in the file; what decay and beta come from is copied out of the last."""
     normed, rows = mixed.sources[1], b.batch.sequences
     tokens, width = normed.ne[1] // rows, normed.ne[0]
-    kept, gate = (matmul(b.weight(width, value.width), normed) for value in op.outputs[:2])
+    joint, names = b.parameter("in_proj_qkvz.weight"), ("attn_qkv", "attn_gate")
+    kept, gate = (
+        matmul(b.weight(width, value.width, of=joint, name=name), normed)
+        for value, name in zip(op.outputs[:2], names, strict=True)
+    )
     heads = op.outputs[2].width
     apart = reshape(numbers, 2 * heads // op.key_heads, op.key_heads, tokens, rows)
     part = view(apart, (heads // op.key_heads, op.key_heads, tokens, rows), apart.nb)

@@ -26,14 +26,16 @@ def router(b: Build, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     """Scores, the chosen experts, their weights, which enter the graph at once."""
     experts, chosen, tokens = op.num_experts, op.experts_per_token, x.ne[1]
     biases = op.parameters[1:]
-    logits = matmul(b.weight(x.ne[0], experts), x)
+    logits = matmul(b.weight(x.ne[0], experts, of=op.parameters[0]), x)
     sigmoid = op.style in _SIGMOID
     corrected = op.corrected or op.style in _CORRECTED
     late = op.style in _SOFTMAX_OF_THE_CHOSEN
     if biases and not corrected:
-        logits = like("ADD", logits, b.weight(experts))
+        logits = like("ADD", logits, b.weight(experts, of=biases[0]))
     probabilities = logits if late else like("UNARY" if sigmoid else "SOFT_MAX", logits)
-    ranked = like("ADD", probabilities, b.weight(experts)) if corrected else probabilities
+    ranked = (
+        like("ADD", probabilities, b.weight(experts, of=biases[0] if biases else None)) if corrected else probabilities
+    )
     if op.num_groups > 1:
         ranked = _within_groups(op, ranked, tokens)
     picked = top(ranked, chosen)
@@ -77,7 +79,7 @@ def _within_groups(op: Router, ranked: Tensor, tokens: int) -> Tensor:
 @ggml_lowering(RouterScores)
 def router_scores(b: Build, op: RouterScores, x: Tensor) -> Tensor:
     """Llama 4: sigmoids of the best logits."""
-    logits = matmul(b.weight(x.ne[0], op.num_experts), x)
+    logits = matmul(b.weight(x.ne[0], op.num_experts, of=op.parameters[0]), x)
     scores = reshape(like("UNARY", logits), 1, op.num_experts, x.ne[1])
     weights = get_rows(scores, top(logits, op.experts_per_token))
     b.graph.expand(weights)
@@ -95,26 +97,31 @@ def experts(b: Build, op: ExpertMlps, x: Tensor, weights: Tensor, *chosen: Tenso
     """Up and gate of the chosen experts, down, each output by its weight, then their sum, one by one."""
     picked = chosen[0] if chosen else weights.sources[1]  # Llama 4 weighs what goes in
     width, tokens, many, inner = x.ne[0], x.ne[1], picked.ne[0], op.inner_width
-    biased = len(op.parameters) > 2
+    joint, down, *_ = (parameter for parameter in op.parameters if len(parameter.shape) == 3)
+    biases = [parameter for parameter in op.parameters if len(parameter.shape) == 2]
     apart = reshape(x, width, 1, tokens)
     if not chosen:
         apart = like("MUL", Tensor("REPEAT", shape(width, many, tokens), sources=(apart,)), weights)
 
-    def product(which: int, columns: int, rows: int, source: Tensor) -> Tensor:
-        made = matmul_by_expert(b.expert_weight(which, columns, rows, op.num_experts), source, picked)
-        bias = b.expert_weight(which, rows, op.num_experts)
-        return Tensor("ADD_ID", made.ne, F32, (made, bias, picked)) if biased else made
+    def product(which: str, columns: int, rows: int, source: Tensor) -> Tensor:
+        last = which == "ffn_down_exps"
+        weight = b.weight(columns, rows, op.num_experts, of=down if last else joint, name=which)
+        made = matmul_by_expert(weight, source, picked)
+        if not biases:
+            return made
+        bias = b.weight(rows, op.num_experts, of=biases[last])
+        return Tensor("ADD_ID", made.ne, F32, (made, bias, picked))
 
     if b.batch.joint_experts:
-        both = product(0, width, 2 * inner, apart)
+        both = product("ffn_gate_exps", width, 2 * inner, apart)
         halves = [view(both, (inner, *both.ne[1:]), (2 * both.item, *both.nb[1:])) for _ in range(2)]
         copied = b.batch.joint_experts == "copied"
         gate, up = (Tensor("CONT", half.ne, sources=(half,)) if copied else half for half in halves)
     else:
-        up = product(0, width, inner, apart)
-        gate = product(1, width, inner, apart)
+        up = product("ffn_up_exps", width, inner, apart)
+        gate = product("ffn_gate_exps", width, inner, apart)
     joined = like("GLU", gate, up)
-    found = product(2, inner, width, joined)
+    found = product("ffn_down_exps", inner, width, joined)
     if chosen:
         found = like("MUL", found, weights)
     b.graph.expand(found)

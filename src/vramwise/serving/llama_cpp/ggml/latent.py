@@ -41,7 +41,8 @@ def latent_attention(b: Build, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         unpacked = unpacked.sources[0]
     latent = unpacked.sources[1]
     rank, heads, tokens = latent.ne[0], plain.ne[1], plain.ne[2]
-    into = matmul(b.weight(plain.ne[0], rank, heads), permute(plain, 0, 2, 1, 3))
+    both = b.parameter("kv_b_proj.weight")
+    into = matmul(b.weight(plain.ne[0], rank, heads, of=both, name="attn_k_b"), permute(plain, 0, 2, 1, 3))
     queries = _side_by_side(permute(into, 0, 2, 1, 3), turned)
     latent = reshape(latent, rank, 1, tokens)
     keys = _side_by_side(latent, position)
@@ -49,6 +50,8 @@ def latent_attention(b: Build, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         b.graph.expand(one)
     cells = store(b, keys, 1, False, "k")
     values = view(cells, (rank, *cells.ne[1:]), cells.nb)
-    found = attend(b, queries, cells, values, b.mask(False), unpack=b.weight(rank, v.ne[0], heads))
+    found = attend(
+        b, queries, cells, values, b.mask(False), unpack=b.weight(rank, v.ne[0], heads, of=both, name="attn_v_b")
+    )
     found.mark = MIXED
     return found

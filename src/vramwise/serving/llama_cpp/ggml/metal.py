@@ -265,7 +265,7 @@ def _attention(node: Tensor, rules: MetalRules) -> int:
     """A padded last chunk, which blocks the mask leaves out, parts of results, and the cache in 16 bits."""
     q, k, v, mask = node.sources[:4]
     narrow = rules.widens_cache and rules.narrow_cache and q.ne[1] >= _WORKGROUPS
-    shared = v.root is k.root
+    shared = v.root is not None and v.root is k.root
     row_k, row_v = (F16 * k.ne[0], F16 * (k if shared else v).ne[0]) if narrow else (k.nb[1], v.nb[1])
     masks = mask.ne[2] * mask.ne[3]
     padded = row_k * k.ne[2] * k.ne[3] + row_v * v.ne[2] * v.ne[3] + F16 * mask.ne[1] * masks

@@ -10,7 +10,7 @@ from vramwise.errors import UndescribedOperationError
 from vramwise.memo import of_model
 from vramwise.models import Block, Model
 from vramwise.models.type_facts import fact_value, has_fact
-from vramwise.serving.common.gguf.quantizer import typed_tensors
+from vramwise.serving.common.gguf.tensors import rotary_factors
 from vramwise.serving.common.gguf.types import tensor_type
 from vramwise.serving.llama_cpp.builds import (
     HALF_MASK_BUILD,
@@ -25,17 +25,23 @@ from vramwise.serving.llama_cpp.builds import (
     VULKAN_ORDER_BUILD,
 )
 from vramwise.serving.llama_cpp.cache import cache_bytes
-from vramwise.serving.llama_cpp.devices import HOST as ON_HOST
 from vramwise.serving.llama_cpp.ggml.build import Batch, Build, GraphOf, lowerings_known
 from vramwise.serving.llama_cpp.ggml.fusions import cuda_order
-from vramwise.serving.llama_cpp.ggml.scheduler import DEVICE_ALIGNMENT, METAL_ALIGNMENT, Prepare, buffer_bytes
-from vramwise.serving.llama_cpp.ggml.tensors import HOST, Tensor
-from vramwise.serving.llama_cpp.placement import told_device, told_rules
-from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, reads_windows
+from vramwise.serving.llama_cpp.ggml.homes import Homes, homes_of
+from vramwise.serving.llama_cpp.ggml.scheduler import (
+    DEVICE_ALIGNMENT,
+    LEAST_ROWS,
+    METAL_ALIGNMENT,
+    Prepare,
+    buffer_bytes,
+    takes_over_products,
+    takes_over_rows,
+)
+from vramwise.serving.llama_cpp.ggml.tensors import Tensor
+from vramwise.serving.llama_cpp.settings import Plan, reads_windows
 
 FIRST_BUILD = VALUE_INDEX_BUILD  # before, keys and values were copied to the cache by other nodes
 _KEPT_REPEATS = 4
-_EXPERTS = ("ffn_up_exps", "ffn_gate_exps", "ffn_down_exps")
 _LONGEST_PERIOD = 12
 
 
@@ -57,7 +63,7 @@ def compute_buffers(
     return buffer_bytes(
         build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD,
         prepare=_prepared_by(plan), alignment=METAL_ALIGNMENT if plan.backend == "metal" else DEVICE_ALIGNMENT,
-        reads_host=plan.reads_host,
+        reads_host=plan.reads_host, takes_over=takes_over_products if plan.backend == "metal" else takes_over_rows,
     )  # fmt: skip
 
 
@@ -83,8 +89,7 @@ def is_described(model: Model, plan: Plan) -> bool:
         return False
     if plan.latent is None and any(cache.latent_dim for cache in model.caches):
         return False
-    whole = not plan.devices or plan.gpu_layers > plan.num_layers
-    return whole and plan.kv_on_gpu and not plan.shares_tensors and _tells_of_experts_alone(model, plan)
+    return not plan.shares_tensors
 
 
 def _is_quantized(kind: str) -> bool:
@@ -112,14 +117,18 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         turned_values=turned and _is_quantized(plan.type_v),
         copied_keys=plan.copied_caches[0],
         copied_values=plan.copied_caches[1],
+        key_type=tensor_type(plan.type_k),
+        value_type=tensor_type(plan.type_v),
         own_order=own is not None and own.text_alone,
         joint_experts=own.joint_experts if own is not None else "",
+        cache_on_devices=plan.kv_on_gpu,
+        keeps_norms=tokens < LEAST_ROWS or plan.gpu_layers > plan.num_layers,
     )
     _load_lowerings(model)
     build = Build(batch, _graph_of(model))
     hidden: Tensor | None = None
-    for block, device, is_last, host_experts in _kept(model, plan, layer_devices, whole):
-        hidden = build.run(block, hidden, HOST if device == ON_HOST else device, is_last, host_experts)
+    for block, device, is_last, homes in _kept(model, plan, layer_devices, whole):
+        hidden = build.run(block, hidden, device, is_last, homes)
     if hidden is not None:
         build.graph.expand(hidden, True)
     return build
@@ -147,23 +156,20 @@ def _graph_of(model: Model) -> GraphOf:
         normalizes_experts=has_fact("llama.cpp", "normalizes_experts", kind),
         scales_experts=model.config.get("routed_scaling_factor") not in (None, 0, 1),
         late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
+        rotary_factors=max((tensor.numel for tensor in rotary_factors(model)), default=0),
     )
 
 
-def _kept(
-    model: Model, plan: Plan, devices: Sequence[int], whole: bool
-) -> Iterator[tuple[Block, int, bool, tuple[int, ...]]]:
-    """Blocks in order, of repeating ones as many as matter, each with its device, whether it is the last layer, and the
-    bytes of its experts' matrices if they lie on the host."""
+def _kept(model: Model, plan: Plan, devices: Sequence[int], whole: bool) -> Iterator[tuple[Block, int, bool, Homes]]:
+    """Blocks in order, of repeating ones as many as matter, each with its device, whether it is the last layer, and
+    where its parameters lie."""
     blocks, kinds = _kinds(model)
     layers = [index for index, block in enumerate(blocks) if block.layer is not None]
     first, last = layers[0], layers[-1]
     held = tuple(devices[min(blocks[i].layer or 0, len(devices) - 1)] for i in layers)
     places = (held[0],) * first + held  # norms of the embeddings run with the first layer
     places += (devices[-1],) * (len(blocks) - len(places))
-    apart = _host_experts(model, plan)
-    sizes = tuple(apart.get(block.layer, ()) for block in blocks)
-    keys = list(zip(kinds, places, sizes, strict=True))
+    keys = list(zip(kinds, places, homes_of(model, plan, blocks, places), strict=True))
     place = 0
     while place < len(blocks):
         period, repeats = (1, 1) if whole or place >= last else _repeats(keys, place, last)
@@ -172,39 +178,6 @@ def _kept(
         for index in range(place, place + period * kept):
             yield blocks[index], keys[index][1], index == last, keys[index][2]
         place += period * repeats
-
-
-def _host_experts(model: Model, plan: Plan) -> dict[int | None, tuple[int, ...]]:
-    """Bytes of the experts' up, gate and down by layer, of the layers whose experts are told to stay on the host."""
-    if not plan.experts_on_host:
-        return {}
-    rules = told_rules(plan)
-    found: dict[int | None, dict[str, int]] = {}
-    for typed in typed_tensors(model, _file_type(plan), plan.imatrix):
-        layer, name = typed.tensor.layer, typed.tensor.name
-        told = plan.settings.cpu_moe or (layer is not None and layer < (plan.settings.n_cpu_moe or 0))
-        told = told or told_device(name, layer, rules) == ON_HOST
-        if told and name in _EXPERTS and len(typed.tensor.shape) == 3:
-            found.setdefault(layer, {})[name] = typed.bytes
-    return {layer: tuple(sizes.get(name, 0) for name in _EXPERTS) for layer, sizes in found.items()}
-
-
-def _file_type(plan: Plan) -> str:
-    """That of the experts: a mix that only its header tells is taken for the common one."""
-    return DEFAULT_QUANT if plan.file_type == "custom" else plan.file_type
-
-
-@lru_cache(maxsize=64)
-def _tells_of_experts_alone(model: Model, plan: Plan) -> bool:
-    """Whether `override_tensor` moves nothing but routed experts, and those to the host."""
-    rules = told_rules(plan)
-    if not rules:
-        return not plan.settings.override_tensor
-    for typed in typed_tensors(model, _file_type(plan), plan.imatrix):
-        name, device = typed.tensor.name, told_device(typed.tensor.name, typed.tensor.layer, rules)
-        if device is not None and (device != ON_HOST or name not in _EXPERTS):
-            return False
-    return True
 
 
 @lru_cache(maxsize=64)

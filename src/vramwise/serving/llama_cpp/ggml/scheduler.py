@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from vramwise.serving.llama_cpp.ggml.allocator import Space, reserved
 from vramwise.serving.llama_cpp.ggml.tensors import HOST, INPUT, OUTPUT, VIEWS, Graph, Tensor, reading
 
-LEAST_OFFLOADED_ROWS = 32
+LEAST_ROWS = 32
 DEVICE_ALIGNMENT, METAL_ALIGNMENT, HOST_ALIGNMENT = 128, 32, 32
 _BY_FRESHEST = ("MUL_MAT_ID", "ROPE", "ROPE_BACK")
 
@@ -32,14 +32,16 @@ class _Split:
 
 
 def buffer_bytes(
-    graph: Graph, devices: int, copies: int = 1, offloads: bool = True, copies_unread: bool = True,
-    prepare: Prepare | None = None, alignment: int = DEVICE_ALIGNMENT, reads_host: bool = False,
+    graph: Graph, devices: int, copies: int = 1, copies_unread: bool = True, prepare: Prepare | None = None,
+    alignment: int = DEVICE_ALIGNMENT, reads_host: bool = False, takes_over: Callable[[Tensor], bool] | None = None,
 ) -> tuple[int, ...]:  # fmt: skip
     """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
 
     `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler). `prepare`: what
     a device's backend does to its part of the graph. `reads_host`: whether devices read the host's memory in place.
+    `takes_over`: what the first device computes although a weight lies on the host; by default what CUDA does.
     """
+    offloads = (takes_over or takes_over_rows) if devices else None
     read = {id(source) for node in graph.nodes for source in node.sources}
     host = devices
     for leaf in graph.leaves:
@@ -57,6 +59,9 @@ def buffer_bytes(
         for original, made in split.inputs:
             nodes += (reading(original), made[0])
             backends += (original.backend or 0, split.backend)
+        if split.backend != host:
+            for node in split.nodes:
+                node.bytes += node.bytes_behind
         run = split.nodes if prepare is None or split.backend == host else prepare(split.nodes)
         nodes += run
         backends += [node.backend if node.backend is not None else split.backend for node in run]
@@ -69,8 +74,10 @@ def _where(tensor: Tensor, host: int) -> int | None:
     return host if home == HOST else home
 
 
-def _preset(node: Tensor, host: int, offloads: bool) -> int | None:
-    """The backend that a tensor's own place or its weight decides."""
+def _preset(node: Tensor, host: int, offloads: Callable[[Tensor], bool] | None) -> int | None:
+    """The backend that the program, a tensor's own place or its weight decides."""
+    if node.told is not None:
+        return host if node.told == HOST else node.told
     own = _where(node, host)
     if own is not None:
         return own
@@ -81,18 +88,24 @@ def _preset(node: Tensor, host: int, offloads: bool) -> int | None:
     for source in node.sources:
         if source.is_weight:
             place = _where(source, host)
-            return 0 if place == host and offloads and host and _is_worth_copying(node) else place
+            return 0 if place == host and offloads is not None and offloads(node) else place
     return None
 
 
-def _is_worth_copying(node: Tensor) -> bool:
+def takes_over_rows(node: Tensor) -> bool:
+    """Operations on 32 rows and more (ggml-cuda.cu ggml_backend_cuda_device_offload_op, Vulkan's)."""
     if node.op == "GET_ROWS":
         return False
     if node.op == "MUL_MAT":
-        return node.ne[1] >= LEAST_OFFLOADED_ROWS
+        return node.ne[1] >= LEAST_ROWS
     if node.op in _BY_FRESHEST:
-        return node.ne[2] >= LEAST_OFFLOADED_ROWS
-    return node.ne[1] * node.ne[2] * node.ne[3] >= LEAST_OFFLOADED_ROWS
+        return node.ne[2] >= LEAST_ROWS
+    return node.ne[1] * node.ne[2] * node.ne[3] >= LEAST_ROWS
+
+
+def takes_over_products(node: Tensor) -> bool:
+    """Of those products alone (ggml-metal.cpp ggml_backend_metal_device_offload_op)."""
+    return node.op in ("MUL_MAT", "MUL_MAT_ID") and takes_over_rows(node)
 
 
 def _spread(nodes: Sequence[Tensor], host: int) -> None:

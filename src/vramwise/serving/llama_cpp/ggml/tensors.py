@@ -28,6 +28,7 @@ class Tensor:
         "backend",
         "buffer",
         "bytes",
+        "bytes_behind",
         "children",
         "flags",
         "home",
@@ -40,6 +41,7 @@ class Tensor:
         "owned",
         "root",
         "sources",
+        "told",
         "views",
     )  # fmt: skip
 
@@ -62,6 +64,10 @@ class Tensor:
         self.home: int | None = None
         self.is_weight = False
         self.backend: int | None = None
+        self.told: int | None = None
+        """Where the program itself says that it runs."""
+        self.bytes_behind = 0
+        """What a device's kernel needs behind the result."""
         self.children = self.views = 0
         self.owned = False
         self.mark = ""
@@ -161,7 +167,9 @@ def permute(source: Tensor, *order: int) -> Tensor:
     ne, nb = [0] * 4, [0] * 4
     for axis, place in enumerate(order):
         ne[place], nb[place] = source.ne[axis], source.nb[axis]
-    return Tensor("PERMUTE", tuple(ne), sources=(source,), root=source, nb=tuple(nb))
+    made = Tensor("PERMUTE", tuple(ne), sources=(source,), root=source, nb=tuple(nb))
+    made.bytes = source.bytes
+    return made
 
 
 def matmul(weight: Tensor, x: Tensor) -> Tensor:
