@@ -2,7 +2,8 @@
 
 `tests/golden/llama_cpp_reservations.jsonl`: compute buffers of llama.cpp 0c1e57098 on devices that stand for CUDA's
 (`benchmarks/oracles/llama_cpp` makes them anew), by model, batch, sequences, kinds of attention, one device, two or
-none, with layers (`ngl` is how many are not), experts or the cache on the host; with a `backend`, after that backend's own code has put the graph in order.
+none, with layers (`ngl` is how many are not), experts or the cache on the host; with a `backend`, after that backend's
+own code has put the graph in order.
 """
 
 from __future__ import annotations
@@ -119,10 +120,12 @@ def test_buffers_that_builds_of_2026_print_on_apple_silicon(scenario: dict[str, 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "google/gemma-2-2b", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
 @pytest.mark.parametrize(
-    "where", [{"devices": 0}, {"devices": 1}, {"devices": 2}, {"devices": 1, "ngl": 12}, {"devices": 1, "kv_offload": 0}]
+    "where",
+    [{"devices": 0}, {"devices": 1}, {"devices": 2}, {"devices": 1, "ngl": 12}, {"devices": 1, "kv_offload": 0}],
 )
 def test_layers_that_repeat_need_not_be_built(name: str, where: dict[str, int]) -> None:
-    row = {"model": name, "n_ctx": 8192, "n_ubatch": 512, "n_seqs": 2, "flash": 1, "unified": 1, "n_outputs": 2, **where}
+    sizes = {"n_ctx": 8192, "n_ubatch": 512, "n_seqs": 2, "flash": 1, "unified": 1, "n_outputs": 2}
+    row = {"model": name, **sizes, **where}
     model = described(name)
     plan = plan_of(row, model)
     where = layer_devices(plan)
