@@ -168,6 +168,13 @@ def test_quanto_by_its_kind_of_weights() -> None:
         module_rules({"quant_method": "quanto", "weights": "int3"}, "test")
 
 
+@pytest.mark.parametrize("table", [{"quant_method": "eetq"}, {"quant_method": "quanto", "weights": "int8"}])
+def test_eight_bits_with_a_16_bit_scale_an_output(table: dict[str, Any]) -> None:
+    found = module_rules(table, "test").default
+    assert found is not None
+    assert found.bytes_for((4096, 1024)) == 4096 * 1024 + 2 * 4096
+
+
 def test_torchao_by_module() -> None:
     int4 = {"_type": "Int4WeightOnlyConfig", "_data": {"group_size": 64}}
     inner = {"_default": {"_type": "Int8WeightOnlyConfig", "_data": {}}, Q: int4, DOWN: None}

@@ -95,3 +95,19 @@ def test_norms_of_2024_keep_what_they_scale_in_16_bit() -> None:
     assert printed == pytest.approx(47.45 * GB, rel=0.005)
     assert peaks("litgpt 0.4.5")[0] == old
     assert peaks("torch 2.1.0")[0] == new  # lit-gpt of 2023
+
+
+def test_adapters_left_gemmas_logits_uncapped_before_0_5_3() -> None:
+    """lora.py handed chunks of logits out before the cap, whose tangent is kept for backward; model.py capped them."""
+
+    def saved(version: str, method: str) -> int:
+        train = {
+            "framework": "litgpt", "framework_version": version, "method": method, "precision": "bf16",
+            "checkpointing": "none", "loss": "standard", "micro_batch_size": 2, "sequence_length": 512,
+        }  # fmt: skip
+        found = estimate({"model": "google/gemma-2-2b", "task": "train", "gpu": "H100-80GB", "train": train})
+        phase = next(phase for phase in found.phases if phase.name == "forward end")
+        return sum(node.bytes for node in phase.components.children if node.name == "activations")
+
+    assert saved("litgpt 0.5.3", "lora") - saved("litgpt 0.5.2", "lora") == 2 * 512 * 256_000 * 2
+    assert saved("litgpt 0.5.3", "full") == saved("litgpt 0.5.2", "full")
