@@ -24,6 +24,7 @@ from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.image_masks import masked_images
 from vramwise.serving.vllm.pooling import pools
 from vramwise.serving.vllm.profile import BLACKWELL_SERVER
+from vramwise.serving.vllm.read_states import beside_the_drafter, read_states
 from vramwise.serving.vllm.sampler import TOP_K_TOP_P, sampler_nodes
 from vramwise.serving.vllm.settings import Resolved
 from vramwise.serving.vllm.towers import has_encoder, media_limits, sees_nothing
@@ -96,8 +97,13 @@ def forward_pass(model: Model, r: Resolved) -> Node:
     if unpacked:
         beside.append(Node("unpacked weight", unpacked, "derived", 0, unpacked, source="vLLM quantization/awq.py"))
     first = Node.group("profile run: forward", (_layer(model, r, dense=True), *beside), source=_RUN)
-    others = (_layer(model, r, dense=False), *_kept(model, r, at_forward=True), *beside)
-    return fullest_of(Node.group("profile run: forward", others, source=_RUN), first)
+    layer = _layer(model, r, dense=False)
+    kept = (*_kept(model, r, at_forward=True), *beside)
+    others = Node.group("profile run: forward", (layer, *read_states(model, r), *kept), source=_RUN)
+    drafter = beside_the_drafter(model, r)
+    if drafter:
+        others = fullest_of(Node.group("profile run: drafter", (layer, *drafter, *kept), source=_RUN), others)
+    return fullest_of(others, first)
 
 
 def _layer(model: Model, r: Resolved, *, dense: bool) -> Node:

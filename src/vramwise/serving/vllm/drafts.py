@@ -127,6 +127,17 @@ def has_drafter(r: Resolved) -> bool:
     return _method(r) is not None
 
 
+def reads_layers(r: Resolved) -> bool:
+    """Whether the drafter reads hidden states of several layers."""
+    return "eagle3" in (_method(r) or "")
+
+
+def drafts_like_the_last_layer(model: Model) -> bool:
+    """Whether a drafter of one dense layer has the sizes of the model's own."""
+    layer = _last_layer(model)
+    return layer is not None and _shares_sizes(model, layer)
+
+
 def _method(r: Resolved) -> str | None:
     speculative = r.settings.speculative or {}
     method = str(speculative.get("method") or ("draft_model" if speculative.get("model") else "")).lower()
