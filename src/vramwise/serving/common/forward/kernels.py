@@ -40,6 +40,7 @@ from vramwise.models.operations.simple import (
     ToParameterDtype,
 )
 from vramwise.records import record
+from vramwise.serving.common.forward.library_experts import library_expert_bytes
 
 _VIEWS = Heads | HeadsFirst | Split | Cached | AnyRotary | Halves | ToParameterDtype | Dropout
 _NORMS = RmsNorm | LayerNorm
@@ -76,7 +77,8 @@ class Pass:
     `input_copy_bytes`: bytes for each value of a product's input that is copied in 8 bits. `workspace_tokens`: tokens
     whose experts run at once in buffers that go afterwards; 0 where such buffers are counted elsewhere. `reuses_name`:
     the MLP's code gives its result the name of its input (`x = self.act_fn(x)`), which frees that. `fp4_experts`: see
-    `fp4_expert_bytes`. `data_ranks`: copies of the model whose tokens meet at the experts; `narrow_gather`: in the 8
+    `fp4_expert_bytes`; `library_experts`: experts run as `library_expert_bytes` says, in the tiles that it takes or
+    not (`pads_experts`). `data_ranks`: copies of the model whose tokens meet at the experts; `narrow_gather`: in the 8
     bits in which the experts read them.
     """
 
@@ -89,6 +91,8 @@ class Pass:
     workspace_tokens: int = 0
     reuses_name: bool = False
     fp4_experts: bool = False
+    library_experts: bool = False
+    pads_experts: bool = True
     data_ranks: int = 1
     narrow_gather: bool = False
     kernels: Kernels = Kernels()
@@ -261,6 +265,8 @@ class Lowered:
 
     def _beside(self, op: Operation) -> int:
         if isinstance(op, ExpertMlps):
+            if self.run.library_experts:
+                return self._library_experts(op)
             return fp4_expert_bytes(op, self.run) if self.run.fp4_experts else self._beside_experts(op)
         if isinstance(op, AnyAttention) and self._is_latent and self.run.context_rows:
             up = next((o for o in self.block.computing if isinstance(o, Linear) and self._is_left_out(o)), None)
@@ -271,6 +277,12 @@ class Lowered:
             values = self.run.tokens * -(-op.inputs[0].width // ranks)
             return round(values * self.run.input_copy_bytes)
         return 0
+
+    def _library_experts(self, op: ExpertMlps) -> int:
+        run = self.run
+        sizes = expert_sizes(op, run.ranks, run.expert_ranks)
+        tokens = run.tokens * run.data_ranks
+        return library_expert_bytes(tokens, sizes, op.num_experts, run.element_bytes, pads=run.pads_experts)
 
     def _beside_experts(self, op: ExpertMlps) -> int:
         """Buffers that go afterwards, copies in 8 bits of what both products read, and the tokens of all copies of the
