@@ -44,7 +44,7 @@ _Values = dict[Hashable, object]
 Stored = Callable[[], _Values]
 """Values that an earlier run kept, read when the first of them is asked for."""
 _NOTHING: Final = object()
-_MOST_MODELS, _MOST_OF_A_MODEL = 512, 4096
+_MOST_MODELS, _MOST_OF_A_MODEL, _MOST_OF_ALL = 128, 1024, 8192
 _kept: dict[str, dict[Hashable, _Values | Stored]] = {}
 """What functions made, by their names and their models."""
 
@@ -72,10 +72,13 @@ class OfModel(Generic[Parameters, Value]):
         return cast(Value, found)
 
     def _opened(self, model: Hashable, stored: Stored | None) -> _Values:
-        while len(self._models) >= _MOST_MODELS:
+        while self._models and (len(self._models) >= _MOST_MODELS or self._many() > _MOST_OF_ALL):
             del self._models[next(iter(self._models))]
         values = self._models[model] = {} if stored is None else stored()
         return values
+
+    def _many(self) -> int:
+        return sum(len(values) for values in self._models.values() if isinstance(values, dict))
 
 
 def of_model(function: Callable[Parameters, Value]) -> OfModel[Parameters, Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from vramwise.memo import of_model
 from vramwise.models.config import LARGEST_SIZE, Config
 from vramwise.models.model import Model
 from vramwise.models.operations.simple import Embedding
@@ -108,6 +109,7 @@ def rows_of_positions(model: Model) -> int | None:
     return max(1, min(*found, *stated)) if stated else max(1, min(found))
 
 
+@of_model
 def reads_tokens(model: Model) -> bool:
     """Whether a batch is of sequences of tokens, not of images alone: it embeds them (in a way of its own, XLNet and
     CPM-Ant), or tells the next or a hidden one."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from vramwise.errors import UnsupportedModelError
+from vramwise.errors import UnsupportedModelError, VramwiseError
+from vramwise.memo import of_model
 from vramwise.models.blocks import Block, Buffer, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
@@ -35,13 +38,23 @@ class Model:
     whole: frozenset[str] = frozenset()
     """Weights that the files hold unquantized although the config does not leave them out."""
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """The blocks of a model that has them late (`with_late_blocks`)."""
+            late = vars(self).pop("late_blocks", None) if name == "blocks" else None
+            if late is None:
+                raise AttributeError(name)
+            self.blocks = late()
+            return self.blocks
+
     def operations(self, kind: type[K]) -> Iterator[K]:
         """Its operations of one class, in the order in which they run."""
         return (op for block in self.blocks for op in block.operations(kind))
 
     def has(self, kind: type[Operation]) -> bool:
         """Whether a block of it has an operation of a class."""
-        return any(block.has(kind) for block in self.blocks)
+        return _has(self, kind)
 
     @cached_property
     def all_parameters(self) -> tuple[Parameter, ...]:
@@ -74,7 +87,7 @@ class Model:
         """Whether tokens are sent to some of several MLPs."""
         return any(parameter.part == "experts" for parameter in self.all_parameters)
 
-    @property
+    @cached_property
     def ends_in_text(self) -> bool:
         """Whether its last block reads hidden states of text."""
         return "hidden" in self.blocks[-1].inputs
@@ -106,6 +119,11 @@ class Model:
     def caches(self) -> tuple[LayerCache, ...]:
         """The cache of every layer that keeps one, in order."""
         return tuple(cache for block in self.blocks for cache in block.caches)
+
+    @cached_property
+    def layer_caches(self) -> tuple[tuple[LayerCache, ...], ...]:
+        """The caches of each repeating layer."""
+        return tuple(block.caches for block in self.layers())
 
     @cached_property
     def has_float_mask(self) -> bool:
@@ -140,6 +158,22 @@ class Model:
         return any(op.joins_images for block in self.blocks for op in block.ops)
 
     @cached_property
+    def packages(self) -> frozenset[str]:
+        """What transformers leaves some operations to where it is installed; empty text for all others."""
+        return frozenset(op.package for block in self.blocks for op in block.ops)
+
+    @cached_property
+    def has_fused_experts(self) -> bool:
+        """Whether experts are one tensor of three dimensions."""
+        return any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in self.parameters)
+
+    @cached_property
+    def embedding_numel(self) -> int:
+        """Values of the largest table that tokens are looked up in by vocabulary; 0 without one."""
+        tables = (p.numel for p in self.all_parameters if p.part == "embedding" and p.shard == "vocab")
+        return max(tables, default=0)
+
+    @cached_property
     def num_layers(self) -> int:
         """How many blocks repeat; of an encoder-decoder both halves' together."""
         return sum(block.layer is not None for block in self.blocks)
@@ -165,3 +199,27 @@ class Model:
             kind = self.config.model_type
             raise UnsupportedModelError(f"{self.id or 'model'}: of {kind} only the parameters are described")
         return read[-1].width
+
+
+_OF_TENSORS = frozenset({"blocks", "all_parameters", "parameters"})
+
+
+def facts_of(model: Model) -> dict[str, object]:
+    """What is read off its blocks, without these: so much that most questions about it never look at them."""
+    for name, made in vars(Model).items():
+        if isinstance(made, cached_property) and name not in _OF_TENSORS:
+            with suppress(VramwiseError):
+                getattr(model, name)
+    return {name: value for name, value in vars(model).items() if name not in _OF_TENSORS}
+
+
+def with_late_blocks(facts: Mapping[str, object], blocks: Callable[[], tuple[Block, ...]]) -> Model:
+    """A model of these facts, whose blocks are read when somebody asks for them."""
+    model = object.__new__(Model)
+    vars(model).update(facts, late_blocks=blocks)
+    return model
+
+
+@of_model
+def _has(model: Model, kind: type[Operation]) -> bool:
+    return any(block.has(kind) for block in model.blocks)

@@ -18,15 +18,17 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 from vramwise import __version__
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model, remember_model
 from vramwise.files import read_at_most, written
 from vramwise.memo import kept_of, put_of
-from vramwise.models import Model
+from vramwise.models import Block, Model, describe
+from vramwise.models.model import facts_of, with_late_blocks
 from vramwise.planner.sizes import line_digest
-from vramwise.sources import resolve
+from vramwise.sources import ModelSource, resolve
 from vramwise.sources.catalog import names
 from vramwise.training.activations.sizes import known_shapes, put_shapes
 from vramwise.units import MIB
@@ -37,8 +39,8 @@ _MOST_BYTES = 32 * MIB
 _Part = tuple[int, bytes]
 """Values of a function, how many they are."""
 _recalled: dict[str, dict[str, _Part]] = {}
-"""What is in the files of models, by the names of functions; of shapes their number alone."""
-_SHAPES = "shapes"
+"""What is in the files of models, by the names of functions, and their shapes."""
+_SHAPES, _MODEL = "shapes", "model"
 _BROKEN = (VramwiseError, OSError, pickle.UnpicklingError, ArithmeticError, LookupError, TypeError, ValueError,
            AttributeError, ImportError, RecursionError, EOFError)  # fmt: skip
 _OPERATIONS = "vramwise.models.operations."
@@ -56,11 +58,12 @@ def recall(model_id: str) -> None:
         digest, payload = content[:32], content[32:]
         if len(content) > _MOST_BYTES or sha256(payload).digest() != digest:
             return
-        model, shapes, parts = _Reader(BytesIO(payload)).load()
-        if isinstance(model, Model) and model.id == found.id and isinstance(shapes, list) and isinstance(parts, dict):
+        facts, blocks, parts = _read(payload)
+        if facts["id"] == found.id and isinstance(parts, dict):
+            model = with_late_blocks(facts, partial(_blocks, blocks, found))
+            put_shapes(model, _read(parts[_SHAPES][1], model))
             remember_model(found, model)
-            put_shapes(model, shapes)
-            put_of(model, {str(name): partial(_values, content) for name, (_, content) in parts.items() if content})
+            put_of(model, {str(name): partial(_values, one) for name, (_, one) in parts.items() if name != _SHAPES})
             _recalled[model_id] = parts
 
 
@@ -72,11 +75,10 @@ def keep(model_id: str) -> None:
     with suppress(VramwiseError, OSError, pickle.PicklingError, RecursionError, TypeError, AttributeError):
         model = described_model(model_id)[1]
         before = _recalled.get(model_id, {})
-        shapes = known_shapes(model)
-        parts = before | {_SHAPES: (len(shapes), b"")} | dict(_new_parts(model, before))
+        parts = before | dict(_new_parts(model, before))
         if parts == before:
             return
-        payload = pickle.dumps((model, shapes, parts), 5)
+        payload = _written((facts_of(model), _written(model.blocks), parts))
         if len(payload) > _MOST_BYTES:
             return
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,17 +89,45 @@ def keep(model_id: str) -> None:
 
 def _new_parts(model: Model, before: Mapping[str, _Part]) -> Iterator[tuple[str, _Part]]:
     """What functions made of a model, of those that made more than its file holds."""
-    for name, values in kept_of(model).items():
-        if len(values) != before.get(name, (0, b""))[0]:
-            yield name, (len(values), pickle.dumps(values, 5))
+    for name, values in (*kept_of(model).items(), (_SHAPES, known_shapes(model))):
+        if name not in before or len(values) != before[name][0]:
+            yield name, (len(values), _written(values, model))
 
 
 def _values(content: bytes) -> dict[Hashable, object]:
     with suppress(*_BROKEN):
-        found = _Reader(BytesIO(content)).load()
+        found = _read(content)
         if isinstance(found, dict):
             return found
     return {}
+
+
+def _blocks(content: bytes, found: ModelSource) -> tuple[Block, ...]:
+    with suppress(*_BROKEN):
+        blocks: tuple[Block, ...] = _read(content)
+        return blocks
+    return describe(found.config, found.id).blocks
+
+
+def _read(content: bytes, model: Model | None = None) -> Any:
+    return _Reader(BytesIO(content), model).load()
+
+
+def _written(value: object, model: Model | None = None) -> bytes:
+    out = BytesIO()
+    _Writer(out, model).dump(value)
+    return out.getvalue()
+
+
+class _Writer(pickle.Pickler):
+    """Writes what refers to a model without it."""
+
+    def __init__(self, out: BytesIO, model: Model | None) -> None:
+        super().__init__(out, 5)
+        self._model = model
+
+    def persistent_id(self, one: object) -> str | None:
+        return _MODEL if one is self._model and one is not None else None
 
 
 @contextmanager
@@ -116,6 +146,15 @@ def recalled(model: str | Mapping[str, object]) -> Iterator[None]:
 
 class _Reader(pickle.Unpickler):
     """Reads classes of descriptions, and the lowerings that operations refer to."""
+
+    def __init__(self, content: BytesIO, model: Model | None = None) -> None:
+        super().__init__(content)
+        self._model = model
+
+    def persistent_load(self, name: str) -> object:
+        if name != _MODEL or self._model is None:
+            raise pickle.UnpicklingError(f"{name} is no model")
+        return self._model
 
     def find_class(self, module: str, name: str) -> object:
         found = super().find_class(module, name) if module.startswith(_PACKAGE) else None

@@ -71,6 +71,7 @@ def published_format(model: Model) -> str:
     return format.name if format is not None else ""
 
 
+@of_model
 def makes_text(model: Model) -> bool:
     """Whether an engine can run it: it reads tokens, and its last block makes something of them alone; one that
     compares them with an image gives a score."""

@@ -229,7 +229,7 @@ def notes_of(
         )
     about_masks = masks_note(train)
     notes += [about_masks] if about_masks else []
-    packages = {op.package for block in model.blocks for op in block.ops} - {"", *kernel_names(train)}
+    packages = model.packages - {"", *kernel_names(train)}
     if framework.exact and packages:
         how = "; counted by kernels of that name" if packages <= set(KERNELS) else ""
         notes.append(

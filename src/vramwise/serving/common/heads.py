@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.operations.attention import Attention, HeadedAttention
 
 
+@of_model
 def attention_heads(model: Model) -> int:
     """Query heads of the first layer that has attention; 0 where none has."""
     for block in model.layers():
@@ -16,7 +16,7 @@ def attention_heads(model: Model) -> int:
     return 0
 
 
-@lru_cache(maxsize=512)
+@of_model
 def most_attention_heads(model: Model) -> int:
     """Most query heads of a layer, of attention that works scores out; 0 where none does."""
     return max((op.num_heads for block in model.layers() for op in block.operations(Attention)), default=0)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from vramwise.engines import engine_named, engines
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
+from vramwise.memo import of_model
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.models.type_facts import has_fact
@@ -137,6 +138,7 @@ def check_expert_ranks(settings: ServeSettings, model: Model) -> None:
         )
 
 
+@of_model
 def expert_count(model: Model) -> int:
     """Routed experts of the first layer that has some; 0 without."""
     for parameter in model.all_parameters:

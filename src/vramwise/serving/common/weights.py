@@ -222,7 +222,7 @@ def rope_cache_bytes(model: Model, bytes_per_element: int, multimodal_factor: in
     return bytes_per_element * factor * elements
 
 
-@lru_cache(maxsize=512)
+@of_model
 def _rope_tables(model: Model) -> tuple[tuple[str, int], ...]:
     """Name and width of each table that some layer reads."""
     tables: dict[tuple[str, int], None] = {}

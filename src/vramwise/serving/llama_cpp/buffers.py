@@ -233,8 +233,9 @@ def _layer_row_width(model: Model) -> int:
 
 def _input_copies(model: Model, plan: Plan, u: int) -> int:
     """Hidden-size inputs; ik_llama.cpp keeps every chosen expert's output where experts run on the host."""
-    chosen = max((op.experts_per_token for block in model.layers() for op in block.operations(ExpertMlps)), default=0)
     if plan.is_ik:
+        experts = (op for block in model.layers() for op in block.operations(ExpertMlps))
+        chosen = max((op.experts_per_token for op in experts), default=0)
         return chosen if chosen and plan.experts_on_host and u < OFFLOADED_EXPERTS_BATCH else 1
     return (2 if plan.build >= TWO_INPUT_COPIES_BUILD else 1) + sizes_of(model).deep_inputs
 

@@ -5,8 +5,7 @@ Source: ggml-org/llama.cpp src/llama-kv-cache.cpp, llama-memory-recurrent.cpp, l
 
 from __future__ import annotations
 
-from functools import lru_cache
-
+from vramwise.memo import of_model
 from vramwise.models import Block, LayerCache, Model
 from vramwise.models.operations.attention import AnyAttention
 from vramwise.models.type_facts import has_fact
@@ -39,7 +38,7 @@ class CacheBytes:
         return sum(self.state_by_layer)
 
 
-@lru_cache(maxsize=512)
+@of_model
 def cache_bytes(model: Model, plan: Plan) -> CacheBytes:
     """Σ over layers of cells · streams · (K row + V row)."""
     kv: list[int] = []

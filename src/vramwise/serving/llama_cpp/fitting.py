@@ -114,7 +114,7 @@ def most_layers(plan: Plan, room: int, needed: Needed) -> int:
 
 def fewest_host_experts(model: Model, plan: Plan, room: int, needed: Needed) -> int:
     """The fewest layers whose experts go to the host so that the rest fits; 0 where that does not help."""
-    if plan.experts_on_host or not any(block.has(ExpertMlps) for block in model.layers()):
+    if plan.experts_on_host or not model.has(ExpertMlps):
         return 0
     layers = plan.num_layers
     kept = largest_within(lambda n: needed(with_host_experts(plan, layers - n)), room, layers)

@@ -247,15 +247,15 @@ def _pool(model: Model, r: Resolved, stage: int) -> PoolPlan:
     if compressed is not None:
         return compressed
     start, stop = engine_stages(settings).spans(model.num_layers)[stage]
-    layers = list(model.layers())[start:stop]
-    caches = list(engine_caches(model, (cache for block in layers for cache in block.caches), drafted_tokens(r)))
+    layers = model.layer_caches[start:stop]
+    caches = list(engine_caches(model, (cache for held in layers for cache in held), drafted_tokens(r)))
     caches.extend(draft_caches(model, r, caches))
     hybrid = profile.hybrid and profile.generation == "V1" and not settings.disable_hybrid_kv_cache_manager
     specs = layer_specs(caches, settings.tensor_parallel_size, _dtypes(model, r), windows=hybrid)
     if keeps_outer_layers(settings.kv_cache_dtype) and all(spec.kind == "full" for spec in specs):
         own = layer_specs(caches, settings.tensor_parallel_size, _own_dtypes(model, r), windows=hybrid)
         inner = range(OUTER_LAYERS, model.num_layers - OUTER_LAYERS)
-        whose = [number for number, block in enumerate(layers, start) for _ in block.caches]  # a draft's come behind
+        whose = [number for number, held in enumerate(layers, start) for _ in held]  # a draft's come behind
         packed = [at >= len(whose) or whose[at] in inner for at in range(len(specs))]
         specs = tuple(spec if held else own[at] for at, (spec, held) in enumerate(zip(specs, packed, strict=True)))
     return plan_pool(

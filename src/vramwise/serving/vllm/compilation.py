@@ -41,10 +41,9 @@ def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple
     if eager or not embeds or r.version < TIMED_VERSION:
         return ()
     size = r.storage.bytes_per_element
-    tables = [p for p in model.all_parameters if p.part == "embedding" and p.shard == "vocab"]
-    if not tables:
+    if not model.embedding_numel:
         return ()
-    table = max(p.numel for p in tables) * size // r.settings.tensor_parallel_size
+    table = model.embedding_numel * size // r.settings.tensor_parallel_size
     copies = DRAFT_HIDDEN_COPIES if r.settings.speculative else HIDDEN_COPIES
     held = block_bytes(table) + copies * block_bytes(r.batched_tokens * model.hidden_size * size)
     more = held - peak.high

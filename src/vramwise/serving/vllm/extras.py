@@ -3,9 +3,9 @@ unpacked latent projections."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
+from vramwise.memo import of_model
 from vramwise.models import Block, Model
 from vramwise.models.operations.attention import Attention
 from vramwise.models.operations.simple import Linear
@@ -27,7 +27,7 @@ _MLA = "vLLM attention/backends/mla: process_weights_after_loading"
 _STACKED = "vLLM 0.19.0 to 0.33.0 models/gemma4.py Gemma4Attention: QKVParallelLinear"
 
 
-@lru_cache(maxsize=512)
+@of_model
 def extra_weights(
     model: Model,
     storage: Storage,
@@ -86,9 +86,11 @@ def _unfilled_rows(
 def towers_kept_whole(model: Model, storage: Storage, layout: Layout, version: tuple[int, ...]) -> tuple[Node, ...]:
     """What a rank holds of towers beside its share: attention whose heads do not divide, projectors of some types."""
     ranks = layout.cut.tensor_parallel_size
+    if ranks == 1:
+        return ()
     projectors = has_fact("vllm", "whole_projector", model.config.model_type, version)
     added = 0
-    for block in (block for block in model.blocks if block.modality != "text" and ranks > 1):
+    for block in (block for block in model.blocks if block.modality != "text"):
         uneven = any(op.num_heads % ranks for op in block.operations(Attention))
         for op in block.operations(Linear):
             for parameter in op.parameters:

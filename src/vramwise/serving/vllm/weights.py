@@ -76,8 +76,10 @@ def _head_of_the_files(model: Model, settings: ServeSettings, storage: Storage, 
     embedding: those with embeddings of each layer keep it.
     """
     table = model.config.table("quantization_config")
+    if table is None or not table.flag(HEAD_IN_FILES, False) or version < HEADS_IN_FILES_VERSION:
+        return ()
     heads = [p for p in model.all_parameters if p.part == "head" and p.tied_to is not None]
-    if table is None or not table.flag(HEAD_IN_FILES, False) or version < HEADS_IN_FILES_VERSION or not heads:
+    if not heads:
         return ()
     layout = engine_layout(settings)
     one_embedding = not text_config(model).size("hidden_size_per_layer_input", default=0, least=0)

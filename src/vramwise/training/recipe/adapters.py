@@ -18,6 +18,7 @@ from vramwise.errors import ScenarioError, clipped, nearest
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.framework import Peft
 from vramwise.frameworks.versions import followed
+from vramwise.memo import of_model
 from vramwise.models.adapters import adapter_shapes, shapes_beside_experts
 from vramwise.models.blocks import Operation, Parameter
 from vramwise.models.model import Model
@@ -86,7 +87,7 @@ def former_names(model: Model, train: ResolvedTrain) -> tuple[str, ...]:
     peft = framework_of(train).peft
     if peft is None or peft_version(train, peft) < NAMES_EXPERTS:
         return ()
-    if not wrapped_experts(model) or (followed(train, "transformers") or (5,)) < (5,):
+    if not _wraps_experts(model) or (followed(train, "transformers") or (5,)) < (5,):
         return ()
     if has_fact("peft", "experts_like_mixtral", model.config.model_type):
         return "w1", "w3", "w2"
@@ -141,6 +142,7 @@ class Adapter:
     shapes: tuple[tuple[int, ...], ...]
 
 
+@of_model
 def target_paths(model: Model, targets: str | tuple[str, ...]) -> frozenset[str]:
     """Paths of the layers that get adapters, and of the parameters of routers and experts that do.
 
@@ -192,6 +194,11 @@ def _operations(model: Model) -> dict[Parameter, Operation]:
     """The operation that uses each parameter, not the one that only owns it."""
     ops = sorted((op for block in model.blocks for op in block.ops), key=lambda op: not isinstance(op, Hold))
     return {parameter: op for op in ops for parameter in op.parameters}
+
+
+@of_model
+def _wraps_experts(model: Model) -> bool:
+    return bool(wrapped_experts(model))
 
 
 @lru_cache(maxsize=64)
@@ -260,6 +267,7 @@ def _is_left_out(model: Model, parameter: Parameter) -> bool:
     return parameter.part == "head" and (model.head != "masked-lm" or parameter.shape[0] == model.logit_width)
 
 
+@of_model
 def wraps_parameters(model: Model, targets: str | tuple[str, ...]) -> bool:
     """Whether some adapters are added to a parameter, not beside a layer (peft's `ParamWrapper`)."""
     return any(by_itself or len(parameter.shape) == 3 for parameter, by_itself in _targeted(model, targets))

@@ -231,8 +231,7 @@ def _quantized_experts(train: TrainSettings, model: Model) -> TrainSettings:
 
 
 def has_fused_experts(train: TrainSettings, model: Model) -> bool:
-    fused = any(parameter.part == "experts" and len(parameter.shape) == 3 for parameter in model.parameters)
-    return fused and not _has_expert_modules(train, model)
+    return model.has_fused_experts and not _has_expert_modules(train, model)
 
 
 def _has_expert_modules(train: TrainSettings, model: Model) -> bool:

@@ -23,6 +23,7 @@ from functools import lru_cache
 from vramwise.formats.quantization import QuantFormat
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
+from vramwise.memo import of_model
 from vramwise.models.allocator import NoRoomError
 from vramwise.models.blocks import Parameter
 from vramwise.models.model import Model
@@ -103,7 +104,7 @@ def _loads_quantized(train: ResolvedTrain, placement: Placement) -> bool:
     return train.quantization.startswith(BITSANDBYTES)
 
 
-@lru_cache(maxsize=1024)
+@of_model
 def _counted(model: Model, train: ResolvedTrain, rule: WarmUp) -> int:
     form, twice = quantizer(model, train), 0  # twice the bytes: 4-bit values have half a byte
     for parameter in model.all_parameters:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
+from vramwise.memo import of_model
 from vramwise.models.model import Model
 from vramwise.models.moments import Peak
 from vramwise.training.components import Component
@@ -201,7 +201,7 @@ class Backward:
         return Moment(joined.name, parts, joined.operation, joined.layer)
 
 
-@lru_cache(maxsize=512)
+@of_model
 def numel_below(model: Model) -> tuple[int, ...]:
     """Parameters of the blocks below each block, and of all of them, each in the first block that has it."""
     met: set[str] = set()
