@@ -35,7 +35,7 @@ class Rule:
     format: QuantFormat | None
 
 
-@record(eq=False, slots=False)
+@record(slots=False)
 class ModuleRules:
     """The rules of one checkpoint in the order in which they count, and `default` for modules that none names.
 
@@ -45,6 +45,17 @@ class ModuleRules:
     main: QuantFormat
     default: QuantFormat | None
     rules: tuple[Rule, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.main, self.default, self.rules))
+
+    def __reduce__(self) -> tuple[type[ModuleRules], tuple[object, ...]]:
+        """Without what was worked out: a hash is another in another process."""
+        return ModuleRules, (self.main, self.default, self.rules)
 
     def rule_of(self, module: str, others: Iterable[str] = ()) -> Rule | None:
         """The first rule that fits a module under its name or another spelling of it."""

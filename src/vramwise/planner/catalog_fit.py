@@ -86,9 +86,10 @@ def rows_of(
         ways.append(best_serving(question, wanted))
     if "train" in tasks:
         ways.append(best_tuning(question, wanted if "serve" not in tasks else None, replays=replays))
+    rows = tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
     if cached:
         keep(model_id)
-    return tuple(row_of(question, way, [model_id]) for way in ways if way is not None and way.fits)
+    return rows
 
 
 def may_do_well(model_id: str, machine: Machine, task: str, wanted: Wanted) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
 
+from vramwise.memo import of_model
 from vramwise.models import Config, Model
 from vramwise.models.images import image_tokens
 from vramwise.models.towers.tower_design import num_patches, pair
@@ -47,7 +47,7 @@ class _Item:
     counted: int
 
 
-@lru_cache(maxsize=512)
+@of_model
 def encoder_work(
     model: Model, budget_tokens: int, bytes_per_element: int, ranks: int = 1, most_items: int | None = None,
     video: VideoRule | None = None,

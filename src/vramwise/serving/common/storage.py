@@ -119,7 +119,7 @@ def storage_of(model: Model, wanted_dtype: str, wanted: str | None, group_size: 
 def _left_whole(model: Model) -> frozenset[str]:
     """Weights that stay in high precision without the config of the published files saying so, by their names' ends."""
     ends = tuple(f".{end}" for end in (fact_value(ANY, "weights_left_whole", model.config.model_type) or "").split())
-    return frozenset(p.name for p in model.parameters if ends and f".{p.module}".endswith(ends))
+    return frozenset(p.name for p in model.parameters if f".{p.module}".endswith(ends)) if ends else frozenset()
 
 
 def mlx_storage(model: Model, base: str) -> Storage | None:
