@@ -65,6 +65,7 @@ STEPS = {
     "sampled": trained(LLAMA),
     "beams": trained(LLAMA),
     "summaries": trained(LLAMA),
+    "windows": trained(LLAMA),
     "validated": trained(LLAMA),
     "subfolders": trained(LLAMA),
     "accelerated": trained(LLAMA),

@@ -8,7 +8,16 @@ from typing import Any, Final
 
 from vramwise.errors import UsageError, clipped
 
-OPERATIONS: Final = ("item", "bool", "numpy", "nonzero", "masked_select", "unique", "repeat_interleave")
+OPERATIONS: Final = (
+    "item",
+    "bool",
+    "numpy",
+    "nonzero",
+    "masked_select",
+    "unique",
+    "unique_consecutive",
+    "repeat_interleave",
+)
 _WORDS: Final = {"true": True, "false": False}
 
 

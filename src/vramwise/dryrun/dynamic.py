@@ -37,8 +37,16 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
                 say(found, known.nonzero())
         return found
 
+    def told(found: Any, worked_out: Answer, *of: Any) -> Any:
+        """The result, with its value where those of what it is made of are known."""
+        known = [value_of(one) for one in of]
+        if all(one is not None for one in known):
+            with aside():
+                say(found, worked_out(*known))
+        return found
+
     def chosen(tensor: Any, mask: Any) -> Any:
-        return tensor.new_empty((count("masked_select", mask),))
+        return told(tensor.new_empty((count("masked_select", mask),)), torch.masked_select, tensor, mask)
 
     def indexed(tensor: object, indices: Any) -> Any:
         whole: list[Any] = []
@@ -52,11 +60,19 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
     def unique(tensor: Any, *_: object, **__: object) -> Any:
         size = count("unique", tensor)
         numbers = tensor.new_empty(tensor.shape, dtype=torch.int64)
-        return tensor.new_empty((size,)), numbers, tensor.new_empty((size,), dtype=torch.int64)
+        return told(tensor.new_empty((size,)), torch.unique, tensor), numbers, numbers.new_empty((size,))
+
+    def runs(tensor: Any, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None) -> Any:
+        if dim is not None:
+            raise unknown_value("how many slices differ from the one before is a matter of values")
+        size = count("unique_consecutive", tensor)
+        found = told(tensor.new_empty((size,)), torch.unique_consecutive, tensor)
+        shapes = tensor.shape if return_inverse else (0,), (size,) if return_counts else (0,)
+        return found, *(tensor.new_empty(shape, dtype=torch.int64) for shape in shapes)
 
     def repeated(repeats: Any, output_size: int | None = None) -> Any:
         size = count("repeat_interleave", repeats) if output_size is None else output_size
-        return repeats.new_empty((size,))
+        return told(repeats.new_empty((size,), dtype=torch.int64), torch.repeat_interleave, repeats)
 
     def number(tensor: Any) -> Any:
         known = value_of(tensor)
@@ -74,6 +90,7 @@ def sized_by_values(assumed: Assumptions) -> dict[Any, Answer]:
         aten.masked_select.default: chosen,
         aten.index.Tensor: indexed,
         aten._unique2.default: unique,
+        aten.unique_consecutive.default: runs,
         aten.repeat_interleave.Tensor: repeated,
     }
 
@@ -82,6 +99,7 @@ _FOUND: Final[dict[str, Answer]] = {
     "nonzero": lambda known: known.count_nonzero(),
     "masked_select": lambda known: known.count_nonzero(),
     "unique": lambda known: known.unique().numel(),
+    "unique_consecutive": lambda known: known.unique_consecutive().numel(),
     "repeat_interleave": lambda known: known.sum(),
 }
 """How much an operation finds in a tensor whose values are known."""

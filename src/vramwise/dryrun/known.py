@@ -76,20 +76,23 @@ class Values:
     def after(self, func: Any, args: object, kwargs: object, out: object, known: Callable[[], Any] | None) -> None:
         """An operation has run: its results have values, what it wrote to has none any more but those."""
         is_mutable = func._schema.is_mutable
-        if is_mutable or func.namespace == _GROUPS:
+        values = self._values(out, known) if not is_mutable or _writes_to_first(func) else None
+        if func.namespace == _GROUPS or (is_mutable and values is None):
             self._write(func, args, kwargs)
-        if known is None or (is_mutable and not _writes_to_first(func)):
-            return
-        if not isinstance(out, self._torch.Tensor | tuple | list):
-            return
-        results = [out] if isinstance(out, self._torch.Tensor) else list(out)
-        if not results or not all(isinstance(one, self._fake) and self._is_small(one) for one in results):
-            return
-        values = known()
-        values = [values] if isinstance(values, self._torch.Tensor) else values
-        for one, value in zip(results, values or (), strict=False):
+        for one, value in values or ():
             if value.shape == one.shape:
                 say(one, value)
+
+    def _values(self, out: object, known: Callable[[], Any] | None) -> list[tuple[Any, Any]] | None:
+        """Each result with its value; None where they are not worked out."""
+        if known is None or not isinstance(out, self._torch.Tensor | tuple | list):
+            return None
+        results = [out] if isinstance(out, self._torch.Tensor) else list(out)
+        if not results or not all(isinstance(one, self._fake) and self._is_small(one) for one in results):
+            return None
+        values = known()
+        values = [values] if isinstance(values, self._torch.Tensor) else values
+        return None if values is None else list(zip(results, values, strict=False))
 
     def _of_shape(self, one: Any) -> Any:
         with self._aside():
@@ -105,14 +108,13 @@ class Values:
         return bool(one.numel() <= (_LARGEST_FLOAT if one.dtype.is_floating_point else _LARGEST))
 
     def _worked_out(self, func: Any, args: Any, kwargs: Any, given: dict[int, Any]) -> Any | None:
+        """The value of a view is a view of a value, so that what is written to one is in all of them."""
         tree = library("torch.utils._pytree").tree_map
         torch = self._torch
 
-        writes = func._schema.is_mutable
+        shares = func._schema.is_mutable or any(one.alias_info is not None for one in func._schema.returns)
 
         def real(one: object) -> Any:
-            if writes and id(one) in given:
-                return given[id(one)].clone()
             if isinstance(one, torch.device):
                 return torch.device("cpu")
             return given.get(id(one), one)
@@ -120,6 +122,8 @@ class Values:
         with self._aside(), torch.no_grad():
             try:
                 out = func(*tree(real, args), **tree(real, kwargs))
+                if shares:
+                    return list(out) if isinstance(out, tuple | list) else out
                 return [one.clone() for one in out] if isinstance(out, tuple | list) else out.clone()
             except (RuntimeError, NotImplementedError, TypeError, IndexError, AttributeError):
                 return None  # no kernel for the CPU, or none for these values
