@@ -196,6 +196,7 @@ class Execution:
     `flash_repeats_heads`: keys and values are copied to all heads before flash attention. `sdpa_repeats_heads`: before
     SDPA, too. `sdpa_copies_inputs`: text's queries, keys and values lie in a row of their own for SDPA.
     `inputs_require_grad`: embedded tokens are a leaf that wants a gradient (`enable_input_require_grads`).
+    `patches_require_grad`: so are an image's patches, where their class names what makes them (`_input_embed_layer`).
     `checkpoints`: modules know that layers are checkpointed (their `gradient_checkpointing`).
     `kernels`: libraries whose kernels run in place of operations.
     """
@@ -227,6 +228,7 @@ class Execution:
     sdpa_repeats_heads: bool = False
     sdpa_copies_inputs: bool = False
     inputs_require_grad: bool = False
+    patches_require_grad: bool = False
     checkpoints: bool = False
     kernels: tuple[Kernels, ...] = ()
 

@@ -133,6 +133,11 @@ class Lowering:
         modules = {op.module for op in block.ops if op.embeds_inputs}
         return next((op for op in reversed(block.ops) if op.module in modules), None)
 
+    def as_input(self, patches: Tensor) -> Tensor:
+        """Patches of an image as their class's input embeddings, which may be asked for a gradient."""
+        wanted = self.execution.patches_require_grad and not patches.requires_grad
+        return self.tape.wanted(patches) if wanted else patches
+
     def lowered(self, op: Operation, *inputs: Tensor) -> tuple[Tensor, ...]:
         """What an operation makes of its inputs: by a kernel library's override, else as it is registered."""
         override = self.overrides.get(type(op))

@@ -7,7 +7,7 @@ from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.images import image_pixels
 from vramwise.models.operations.norms import RmsNorm, rms_norm
-from vramwise.models.operations.towers import PATCH_ROTATIONS, FramesEmbedding, frames_embedding, tower_rows
+from vramwise.models.operations.towers import PATCH_ROTATIONS, FramesEmbedding, rows_of_frames, tower_rows
 from vramwise.records import record
 
 
@@ -20,7 +20,7 @@ class SampledFramesEmbedding(Operation):
 def sampled_frames_embedding(run: Lowering, op: SampledFramesEmbedding) -> Tensor:
     """As `frames_embedding`, a norm, plus a table sampled by `F.grid_sample` in fp32, which keeps both operands."""
     tape, (table, *_) = run.tape, run.parameters_of(op)
-    x = frames_embedding(run, FramesEmbedding(parameters=op.parameters[1:3]))
+    x = rows_of_frames(run, FramesEmbedding(parameters=op.parameters[1:3]))
     x = rms_norm(run, RmsNorm(module=op.module, parameters=op.parameters[3:]), x)
     rows, side = x.shape[0], op.side
     grid = tape.new((1, rows, 1, 2), "fp32", op="stack")
@@ -40,7 +40,7 @@ class NormedFramesEmbedding(Operation):
 def normed_frames_embedding(run: Lowering, op: NormedFramesEmbedding) -> Tensor:
     """As `frames_embedding`, then a norm; tables for all layers have the dtype of what it reads (MiniMax M3)."""
     norm = run.parameters_of(op)[1:]
-    x = run.tape.to(frames_embedding(run, FramesEmbedding(parameters=op.parameters[:1])), norm[0].dtype)
+    x = run.tape.to(rows_of_frames(run, FramesEmbedding(parameters=op.parameters[:1])), norm[0].dtype)
     run.tables["dtype of patches"] = (x,)
     return run.tape.layer_norm(x, *norm)
 

@@ -23,7 +23,7 @@ def pixel_patches(run: Lowering, op: PixelPatches) -> Tensor:
     weight, *bias = run.parameters_of(op)
     side = op.image_size
     pixels = image_pixels(run, num_images(run), op.num_channels, side, side)
-    patches = tape.patch_conv2d(pixels, weight, bias[0] if bias else None)
+    patches = run.as_input(tape.patch_conv2d(pixels, weight, bias[0] if bias else None))
     return tape.transpose(tape.reshape(patches, *patches.shape[:2], -1), 1, 2)
 
 

@@ -23,7 +23,7 @@ def pixtral_embedding(run: Lowering, op: PixtralEmbedding) -> Tensor:
     assert images is not None
     side = weight.shape[2]
     pixels = image_pixels(run, num_images(run), op.num_channels, images.rows * side, images.columns * side)
-    patches = tape.patch_conv2d(pixels, weight, None)
+    patches = run.as_input(tape.patch_conv2d(pixels, weight, None))
     rows, width = num_images(run) * images.patches, weight.shape[0]
     joined = tape.new((rows, width), patches.dtype, requires_grad=patches.requires_grad, op="cat")
     tape.record("cat", [patches], [joined])

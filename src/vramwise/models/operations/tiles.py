@@ -133,7 +133,7 @@ def unfolded_patches(run: Lowering, op: UnfoldedPatches) -> Tensor:
     patches = positions.shape[0] + -1
     unfolded = tape.new((pixels.shape[0], weight.shape[1], patches), pixels.dtype, op="im2col")
     tape.record("im2col", [pixels], [unfolded])
-    x = tape.linear(tape.permute(unfolded, 0, 2, 1), weight)
+    x = run.as_input(tape.linear(tape.permute(unfolded, 0, 2, 1), weight))
     x = tape.cat([x, tape.expand(token, x.shape[0], 1, x.shape[2])], 1)
     x = tape.reshape(x, x.shape[0], 1, *x.shape[1:])
     x = tape.layer_norm(tape.add(x, tape.to(positions, x.dtype)), *norm)

@@ -54,9 +54,9 @@ def siglip_embedding(run: Lowering, op: SiglipEmbedding) -> Tensor:
 def siglip_embedding_by_image(run: Lowering, op: EmbeddedImages) -> Tensor:
     """As `siglip_embedding`, with positions worked out for each image (Idefics 3)."""
     weight, bias, table = run.parameters_of(op)
-    patches = tower_patches(run, op, weight, bias)
+    patches = tower_patches(run, op, weight, bias, are_input=False)
     ids = run.tape.new(patches.shape[:2], "int64", op="where")
-    return run.tape.add(patches, run.tape.embedding(ids, table))
+    return run.as_input(run.tape.add(patches, run.tape.embedding(ids, table)))
 
 
 class InternvlEmbedding(EmbeddedImages):
@@ -76,11 +76,14 @@ def internvl_embedding(run: Lowering, op: InternvlEmbedding) -> Tensor:
     return tape.add(x, given["position_embeddings"]) if "position_embeddings" in given else x
 
 
-def tower_patches(run: Lowering, op: EmbeddedImages, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def tower_patches(
+    run: Lowering, op: EmbeddedImages, weight: Tensor, bias: Tensor | None = None, *, are_input: bool = True
+) -> Tensor:  # fmt: skip
     images, side = run.execution.images, op.image_size
     height, width = (images.pixels if images is not None else None) or (side, side)
     pixels = image_pixels(run, num_images(run), op.num_channels, height, width)
     patches = run.tape.patch_conv2d(pixels, weight, bias)
+    patches = run.as_input(patches) if are_input else patches
     return run.tape.transpose(run.tape.reshape(patches, *patches.shape[:2], -1), 1, 2)
 
 
@@ -96,6 +99,11 @@ class FramesEmbedding(Operation):
 @lowering(FramesEmbedding)
 def frames_embedding(run: Lowering, op: FramesEmbedding) -> Tensor:
     """Patches of all images in one row, each a convolution's only result (Qwen2-VL)."""
+    return run.as_input(rows_of_frames(run, op))
+
+
+def rows_of_frames(run: Lowering, op: FramesEmbedding) -> Tensor:
+    """The same, of a class that names no input embeddings."""
     tape, (weight, *bias) = run.tape, run.parameters_of(op)
     patches = tower_rows(run)
     flat = image_pixels(run, patches, product(weight.shape[1:]))
@@ -117,7 +125,7 @@ class InterpolatedFramesEmbedding(Operation):
 def interpolated_frames_embedding(run: Lowering, op: InterpolatedFramesEmbedding) -> Tensor:
     """As `frames_embedding`, plus four weighted rows of a table for each patch (Qwen3-VL)."""
     tape, (*kernel, table) = run.tape, run.parameters_of(op)
-    x = frames_embedding(run, FramesEmbedding(parameters=op.parameters[: len(kernel)]))
+    x = rows_of_frames(run, FramesEmbedding(parameters=op.parameters[: len(kernel)]))
     rows = tape.embedding(tape.new((x.shape[0], 4), "int64", op="add"), table)
     weights = tape.new((x.shape[0], 4, 1), "fp32", op="mul")
     positions = tape.reduce("sum", tape.mul(rows, weights), 1, keepdim=False)

@@ -74,6 +74,18 @@ def reentrant(train: ResolvedTrain) -> bool:
     return framework.asks_for_reentry(train) or library_version(train) < CHECKPOINTS_WITHOUT_REENTRY_SINCE
 
 
+def wants_gradients_of_patches(train: ResolvedTrain, head: str) -> bool:
+    """Whether patches of images want one too, so that backward goes through a frozen tower.
+
+    Since transformers 5.0 it is asked of every model inside a model that names its input embeddings (modeling_utils.py
+    enable_input_require_grads; 4.57.6 asks the outer model alone), by checkpointing itself of one that reads tokens.
+    """
+    if library_version(train) < INPUTS_WANTED_SINCE:
+        return False
+    adapts = train.method in ("lora", "qlora")
+    return wants_gradients_of_inputs(train) and (adapts or head != "image-classification")
+
+
 def wants_gradients_of_inputs(train: ResolvedTrain, stacks: int = 1) -> bool:
     """Whether embedded tokens want a gradient whatever is trained, so that backward goes through every layer.
 

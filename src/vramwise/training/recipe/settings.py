@@ -41,7 +41,11 @@ from vramwise.training.recipe.framework_defaults import (
     kernels_of,
     with_framework_defaults,
 )
-from vramwise.training.recipe.gradient_life import reentrant, wants_gradients_of_inputs
+from vramwise.training.recipe.gradient_life import (
+    reentrant,
+    wants_gradients_of_inputs,
+    wants_gradients_of_patches,
+)
 from vramwise.training.recipe.images import images_of
 from vramwise.training.recipe.lengths import has_spread
 from vramwise.training.recipe.precision import DTYPES, on_its_card, weights_dtype
@@ -382,6 +386,7 @@ def execution(train: ResolvedTrain, model: Model) -> Execution:
         types_gaining_sdpa=types_gaining_sdpa(model, train),
         flash_repeats_heads=on_transformers and repeats_heads_for_flash(model, train),
         inputs_require_grad=wants_gradients_of_inputs(train, stacks=2 if model.head == "seq2seq-lm" else 1),
+        patches_require_grad=wants_gradients_of_patches(train, model.head),
         checkpoints=framework.trainer and train.checkpointing == "full",
         kernels=kernels_of(train, model),
     )
