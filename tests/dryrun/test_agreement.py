@@ -24,6 +24,7 @@ OPEN = {
     "EleutherAI/gpt-j-6b": {"forward"},
     # not found yet
     "google-bert/bert-base-uncased": {"first step"},
+    "answerdotai/ModernBERT-base": {"backward: layers"},
 }
 """Moments in which the two are known to differ, by model, and why (docs/dry-run.md)."""
 

@@ -60,6 +60,7 @@ def attention(b: BlockBuilder, x: Value, *, c: Config, kind: LayerKind, own: Hea
             causal=True,
             window=kind.window,
             dropout=c.number("attention_dropout"),
+            one_name=True,
         ),
         "self_attn",
         [q, k, b.scale(v)],

@@ -144,8 +144,11 @@ def flash_with_sinks(run: Lowering, op: AnyAttention, q: Tensor, k: Tensor, v: T
     return tape.reshape(tape.contiguous(out), *out.shape[:2], -1)
 
 
+@record(kw_only=True, eq=False)
 class SinkAttention(AnyAttention):
-    __slots__ = ()
+    """`one_name`: the class binds one name to the scores and to all that becomes of them (MiMo)."""
+
+    one_name: bool = False
 
 
 @lowering(SinkAttention)
@@ -158,10 +161,11 @@ def sink_attention(run: Lowering, op: SinkAttention, q: Tensor, k: Tensor, v: Te
     k, v = (k, v) if op.latent else cached(run, Cached(), k, v)
     if run.execution.sdpa_backend == "flash" and not op.latent:
         return flash_with_sinks(run, op, q, k, v)
+    named = [q, k, v]
     k, v = repeat_kv(run, op, k, v)
     scores = tape.scale(tape.matmul(q, tape.transpose(k, 2, 3)))
     mask = tape.new((q.shape[0], 1, q.shape[2], k.shape[2]), run.hidden_dtype, op="mask")
-    scores = tape.add(scores, mask)
+    masked = scores = tape.add(scores, mask)
     sinks = run.parameters_of(op)
     if sinks:
         column = tape.expand(tape.reshape(sinks[0], 1, -1, 1, 1), q.shape[0], -1, q.shape[2], -1)
@@ -170,6 +174,8 @@ def sink_attention(run: Lowering, op: SinkAttention, q: Tensor, k: Tensor, v: Te
     shares = tape.softmax(scores, scores.dtype)
     shares = tape.narrow(shares, -1, k.shape[2]) if sinks else shares
     shares = tape.to(tape.dropout(shares, attention_dropout(run, op.dropout)), v.dtype)
+    tape.record("locals", [scores if op.one_name else masked], [])  # `attn_weights`, until it is bound to these
     run.named_in[""].append(shares)  # the layer's frame: `hidden_states, _ = self.self_attn(…)`
     out = tape.contiguous(tape.transpose(tape.matmul(shares, v), 1, 2))
+    tape.record("locals", [*named, k, *(() if op.one_name else [scores])], [])  # `combined_logits`, arguments
     return tape.reshape(out, *out.shape[:2], -1)
