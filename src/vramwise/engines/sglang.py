@@ -42,6 +42,7 @@ RECORD = Engine(
         example="python -m sglang.launch_server",
         modules=(
             "sglang.launch_server",
+            "sglang_router.launch_server",  # the same server behind a router, whose flags begin with --router
             "sglang.srt.entrypoints.http_server",
             "sglang.bench_offline_throughput",  # these two take the server's flags beside their own
             "sglang.bench_one_batch",

@@ -1,6 +1,7 @@
-"""Tables that hold command lines: SkyPilot's tasks, llama-swap's models and prime-rl's trainer with its server.
+"""Tables that hold command lines: SkyPilot's and dstack's tasks, llama-swap's models, prime-rl's trainer and server.
 
-Read in skypilot a36180e4 docs/source/reference/yaml-spec.rst (`resources.accelerators`, `num_nodes`, `envs`, `run`) and
+Read in skypilot a36180e4 docs/source/reference/yaml-spec.rst (`resources.accelerators`, `num_nodes`, `envs`, `run`),
+dstack 0.20 core/models/resources.py (`gpu: H100:80GB:8`, in any order, or a table) and configurations.py, and
 mostlygeek/llama-swap 00460400 config.example.yaml (`cmd` with comments, `macros` of all models and of one, `env`).
 """
 
@@ -11,11 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vramwise.errors import VramwiseError
-from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
+from vramwise.interop.launch import in_image
 from vramwise.interop.launch.prime_rl_parts import has_server, part_of, server_words
 
 _PORT = "8080"
 _NESTED = 3  # macros may hold others
+_GIGABYTES = re.compile(r"(?i)\d{1,4}GB")
 _MACRO = re.compile(r"\$\{([\w.-]{1,80})\}")
 
 
@@ -33,6 +36,46 @@ def sky_programs(table: Mapping[str, object], name: str) -> list[Program]:
     )
     settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
     return [replace(one, words=_own(one.words, told), settings=settings) for one in found]
+
+
+def dstack_programs(table: Mapping[str, object], name: str) -> list[Program]:
+    """What a task or service of dstack runs, on the GPUs that it asks for."""
+    given, resources = table.get("env"), table.get("resources")
+    pairs = [str(one).partition("=") for one in given] if isinstance(given, list) else []
+    variables = {key: value for key, sign, value in pairs if sign} | _texts(given)
+    card, each = _dstack_gpus(resources.get("gpu") if isinstance(resources, Mapping) else None)
+    nodes = table.get("nodes")
+    count = nodes if isinstance(nodes, int) and nodes > 0 else 1
+    told = {"DSTACK_GPUS_NUM": str(each * count), "DSTACK_GPUS_PER_NODE": str(each), "DSTACK_NODES_NUM": str(count),
+            "DSTACK_NODE_RANK": "0"}  # fmt: skip
+    commands = table.get("commands")
+    text = "\n".join(map(str, commands)) if isinstance(commands, list) else ""
+    image, named = str(table.get("image") or ""), str(table.get("name") or name)
+    found = programs_in_text(text, {**variables, **(told if each else {})}, named)
+    if not text and image:
+        found = programs_in_words([image, *str(table.get("entrypoint") or "").split()], variables, named)
+    settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
+    return [replace(one, words=in_image(image, _own(one.words, told)), settings=settings) for one in found]
+
+
+def _dstack_gpus(given: object) -> tuple[dict[str, object], int]:
+    """The card and how many a node has: `8`, `H100:8`, `A100:80GB:2`, `24GB..`, or a table of these."""
+    from vramwise.hardware import find_gpu
+
+    if isinstance(given, Mapping):
+        name = given.get("name")
+        first = name[0] if isinstance(name, list) and name else name
+        given = ":".join(str(one) for one in (first, given.get("memory"), given.get("count")) if one)
+    parts = [part for part in str(given or "").split(":") if part]
+    count = next((int(part) for part in parts if part.isdecimal() and len(part) < 5), 1 if parts else 0)
+    memory = next((part.lower() for part in parts if _GIGABYTES.fullmatch(part)), "")
+    names = [part.split(",")[0] for part in parts if not part[0].isdigit() and part[0] != "."]
+    for named in [f"{names[0]}-{memory}", names[0]] if names else []:
+        try:
+            return {"gpu": find_gpu(named).gpu.id}, count
+        except VramwiseError:
+            continue
+    return {}, count
 
 
 def prime_rl_programs(table: Mapping[str, object], path: str) -> list[Program]:
@@ -56,7 +99,7 @@ def _accelerators(resources: object) -> tuple[dict[str, object], int]:
         given = given[0]
     if isinstance(given, Mapping) and given:
         named, number = next(iter(given.items()))
-        given = f"{named}:{number or 1}"
+        given = f"{named}:{number}" if number else str(named)  # `{L4:8}` without a blank is one word
     if not isinstance(given, str):
         return {}, 0
     named, _, number = given.partition(":")

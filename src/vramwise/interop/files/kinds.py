@@ -161,6 +161,12 @@ def _is_sky(table: Table) -> bool:
     return isinstance(table.get("run"), str) and any(key in table for key in ("resources", "setup", "envs", "service"))
 
 
+def _is_dstack(table: Table) -> bool:
+    """dstack 0.20 core/models/configurations.py: commands of a task or service, or an image alone."""
+    runs = isinstance(table.get("commands"), list) or isinstance(table.get("image"), str)
+    return table.get("type") in ("task", "service", "dev-environment") and runs
+
+
 def _is_llama_swap(table: Table) -> bool:
     models = table.get("models")
     return isinstance(models, Mapping) and any(isinstance(one, Mapping) and "cmd" in one for one in models.values())
@@ -184,6 +190,7 @@ AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_c
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 SKY = Kind("sky", "a task of SkyPilot")
+DSTACK = Kind("dstack", "a configuration of dstack")
 PRIME_RL = Kind("prime-rl", "a configuration of prime-rl", _is_prime_rl)
 LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
 MODELFILE = Kind("modelfile", "a Modelfile of ollama")
@@ -314,6 +321,8 @@ def _of_documents(given: Given) -> Kind | None:
         return SCENARIO
     if _is_sky(table):
         return SKY
+    if _is_dstack(table):
+        return DSTACK
     if _is_llama_swap(table):
         return LLAMA_SWAP
     if _tables_with("servingEngineSpec.modelSpec")(table):

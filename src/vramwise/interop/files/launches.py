@@ -39,6 +39,7 @@ _STARTING = frozenset(
         "ray-serve",
         "ray-model",
         "sky",
+        "dstack",
         "llama-swap",
         "prime-rl",
         "script",
@@ -323,11 +324,15 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.kubeai import catalog_programs
 
         return catalog_programs(given.table)
-    if kind is kinds.SKY or kind is kinds.LLAMA_SWAP:
-        from vramwise.interop.files.commands_in_tables import llama_swap_programs, sky_programs
+    if kind in (kinds.SKY, kinds.DSTACK):
+        from vramwise.interop.files.commands_in_tables import dstack_programs, sky_programs
 
-        is_sky = kind is kinds.SKY
-        return sky_programs(given.table, Path(given.path).stem) if is_sky else llama_swap_programs(given.table)
+        programs = sky_programs if kind is kinds.SKY else dstack_programs
+        return programs(given.table, Path(given.path).stem)
+    if kind is kinds.LLAMA_SWAP:
+        from vramwise.interop.files.commands_in_tables import llama_swap_programs
+
+        return llama_swap_programs(given.table)
     if kind is kinds.PRIME_RL:
         from vramwise.interop.files.commands_in_tables import prime_rl_programs
 

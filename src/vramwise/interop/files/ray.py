@@ -22,7 +22,9 @@ Beside = Callable[[str], Mapping[str, object]]
 Table = Mapping[str, object]
 _MOST_NODES = 200_000
 _ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
-_READ = frozenset({"model_loading_config", "engine_kwargs", "accelerator_type", "runtime_env", "llm_engine"})
+_READ = frozenset(
+    {"model_loading_config", "engine_kwargs", "accelerator_type", "runtime_env", "llm_engine", "server_cls"}
+)
 _ENGINES = {"vLLM": ("vllm", "serve"), "SGLang": ("sglang", "serve", "--model-path")}
 _SCRIPT_FLAGS = {"TENSOR_PARALLELISM": "--tensor-parallel-size", "PIPELINE_PARALLELISM": "--pipeline-parallel-size",
                  "MAX_MODEL_LEN": "--max-model-len", "DTYPE": "--dtype", "MAX_NUM_SEQ": "--max-num-seqs",
@@ -71,10 +73,20 @@ def script_models(given: Given) -> list[Program]:
     found = []
     for call in calls:
         unknown: list[str] = []
-        program = _model(plain_table(call.named, "", unknown), "")
+        server = call.named.get("server_cls")
+        named = (
+            {**call.named, "server_cls": _class_in(given.text)} if isinstance(server, Unknown | Call) else call.named
+        )
+        program = _model(plain_table(named, "", unknown), "")
         said = left_out(clipped(one, 40) for one in unknown[:8])
         found.append(Program(program.name, program.words, (*program.notes, *said), program.settings))
     return found
+
+
+def _class_in(text: str) -> str:
+    """The class that the calls of a script hand over as `server_cls`."""
+    found = re.search(r"\bserver_cls\s*=\s*([\w.]{1,200})", text)
+    return found[1] if found else ""
 
 
 def plain_table(value: Table, path: str, unknown: list[str]) -> dict[str, object]:
@@ -138,13 +150,24 @@ def _model(config: Table, role: str) -> Program:
     passed = [key for key in config if key not in _READ]
     if passed:
         notes.append(f"{NO_EFFECT}{', '.join(clipped(key, 40) for key in passed)} (each replica needs this much)")
-    engine = str(config.get("llm_engine") or "vLLM")
+    engine = str(config.get("llm_engine") or _of_class(config.get("server_cls")))
     if engine not in _ENGINES:
         raise UsageError(f'llm_engine: unknown engine "{clipped(engine)}": expected {" or ".join(_ENGINES)}')
     words = [word for pair in (given.items() if isinstance(given, Mapping) else ()) for word in flag_words(*pair)]
     variables = [f"{key}={value}" for key, value in _environment(config).items()]
     settings = _named_card(config.get("accelerator_type"))
     return Program(role or served or model, (*variables, *_ENGINES[engine], model, *words), tuple(notes), settings)
+
+
+def _of_class(server: object) -> str:
+    """The engine of a `server_cls` (ray.llm._internal.serve.engines.sglang.SGLangServer), vLLM where none is given."""
+    if not server:
+        return "vLLM"
+    named = str(server).rpartition(".")[2] or str(server)
+    engine = next((engine for engine in _ENGINES if named.lower().startswith(engine.lower())), None)
+    if engine is None:
+        raise UsageError(f"server_cls: unknown class {clipped(named)}: expected that of {' or '.join(_ENGINES)}")
+    return engine
 
 
 def _own_script(table: Table) -> Iterator[Program]:
