@@ -217,6 +217,46 @@ def test_swift(line: str, expected: dict[str, Any]) -> None:
     assert not any("unknown" in note for note in check(line, expected).notes)
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "torchrun --nnodes 1 --nproc_per_node 4 getting-started/finetuning/finetuning.py --enable_fsdp --use_peft"
+            f" --peft_method lora --model_name {LLAMA} --fsdp_config.pure_bf16 --batch_size_training 2",
+            {
+                "framework": "pytorch",
+                "micro_batch_size": 2,
+                "sequence_length": 4096,
+                "fsdp": "full-shard",
+                "fsdp_version": 1,
+                "checkpointing": "full",
+                "method": "lora",
+                "lora_targets": ["q_proj", "v_proj"],
+                "num_gpus": 4,
+            },
+        ),
+        (
+            f"python -m llama_cookbook.finetuning --use_peft --quantization 8bit --model_name {LLAMA}"
+            " --lora_config.r 16",
+            {"method": "qlora", "quantization": "int8", "lora_rank": 16, "checkpointing": "none", "fsdp": None},
+        ),
+        (
+            f"torchrun --nproc_per_node 8 finetuning.py --enable_fsdp --low_cpu_fsdp --quantization 4bit"
+            f" --quantization_config.quant_type nf4 --use_peft --peft_method lora --model_name {LLAMA}"
+            " --fsdp_config.fsdp_cpu_offload",
+            {"quantization": "nf4", "offload_params": "cpu", "micro_batch_size": 4},
+        ),
+        (
+            f"python finetuning.py --model_name_or_path {LLAMA} --per_device_train_batch_size 2",
+            {"framework": "transformers", "micro_batch_size": 2},
+        ),
+    ],
+)
+def test_llama_cookbooks_script(line: str, expected: dict[str, Any]) -> None:
+    """meta-llama/llama-cookbook getting-started/finetuning/*.md; a script of one's own of that name is Trainer's."""
+    assert not any("unknown" in note for note in check(line, expected).notes)
+
+
 def test_swifts_sequences_over_ranks_are_filled_up_and_their_loss_goes_by_rows() -> None:
     """modelscope/ms-swift examples/train/sequence_parallel/sequence_parallel_qwen3_5.sh, which printed 68.05 GiB."""
     line = f"NPROC_PER_NODE=8 CELOSS_PARALLEL_SIZE=2048 swift sft --model {LLAMA} --max_length 65535"

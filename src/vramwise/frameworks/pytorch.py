@@ -45,6 +45,9 @@ RECORD = Framework(
         Command("prime_rl", "inference", ("@",)),
         Command("prime_rl", "orchestrator", ("@",)),
         Command("prime_rl", module="prime_rl.trainer."),
+        Command("llama_cookbook", "finetuning.py"),
+        Command("llama_cookbook", module="llama_cookbook.finetuning"),
+        Command("llama_cookbook", module="llama_recipes.finetuning"),
     ),
     defaults=DEFAULTS,
     # transformers 5.23 docs, accelerate 1.14 examples: outputs = model(**batch); loss = outputs.loss
