@@ -92,3 +92,20 @@ def test_weights_as_vllm_prints_them() -> None:
     serve = {"engine": "vllm", "engine_version": "0.7.3", "max_model_len": 4096}
     scenario = {"model": "Qwen/Qwen2.5-7B-Instruct-AWQ", "task": "serve", "gpu": "rtx-4090", "serve": serve}
     assert estimate(scenario).quantities["weights"].expected == pytest.approx(5.2032 * 2**30, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [
+        # experts were linear layers when bitsandbytes met them (transformers 4.57): about 17 GB, and 26 GB of Mixtral
+        ("unsloth/Qwen3-30B-A3B-bnb-4bit", 15.5, 17.0),
+        ("unsloth/Mixtral-8x7B-Instruct-v0.1-bnb-4bit", 22.5, 25.0),
+        # Unsloth rewrote the class for its files: QLoRA is documented to fit 14 GB
+        ("unsloth/gpt-oss-20b-unsloth-bnb-4bit", 11.0, 13.5),
+        # one 3-D parameter from the start, which bitsandbytes passes over (unslothai/unsloth#5432: about 46 GB)
+        ("unsloth/gemma-4-26B-A4B-it-bnb-4bit", 42.0, 47.0),
+    ],
+)
+def test_experts_of_checkpoints_that_bitsandbytes_wrote(name: str, least: float, most: float) -> None:
+    weights = estimate({"model": name, "task": "load"}).quantities["weights"].expected
+    assert least < weights / 2**30 < most

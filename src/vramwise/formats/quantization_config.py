@@ -52,6 +52,8 @@ def module_rules(table: Table, model_id: str) -> ModuleRules:
 
 AS_NAMED = "as_named"
 """A key of ours: what checkpoints of such a name commonly have, not what a config says."""
+EXPERTS_IN_FILES = "experts_in_files"
+"""Of a checkpoint of bitsandbytes: its experts were linear layers when it was written, and are quantized with them."""
 HEAD_IN_FILES = "head_in_files"
 """A key of ours: the checkpoint is known to hold an output layer, whatever its config says of tying."""
 
@@ -140,6 +142,7 @@ def _bitsandbytes(table: Table) -> ModuleRules:
     four = "fp4" if table.get("bnb_4bit_quant_type") == "fp4" else "nf4"
     double = four == "nf4" and table.get("bnb_4bit_use_double_quant")
     found = quantization("int8" if eight else "nf4-dq" if double else four)
+    found = replace(found, quantizes_fused_experts=table.get(EXPERTS_IN_FILES) is True)
     names = _names(table, "llm_int8_skip_modules", "modules_to_not_convert")
     return _skipping(_with_head(found, bool(names)), names)
 

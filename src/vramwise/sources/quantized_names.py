@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from vramwise.formats.quantization_config import HEAD_IN_FILES
+from vramwise.formats.quantization_config import EXPERTS_IN_FILES, HEAD_IN_FILES
 from vramwise.scenario.names import GGUF_QUANT_SPELLINGS, GGUF_QUANTS
 
 _W8A8 = {"quant_method": "compressed-tensors", "config_groups": {"all": {"weights": {"num_bits": 8, "type": "int"}}}}
@@ -65,6 +65,11 @@ _CYANKIWI = re.compile(r"(?P<base>cyankiwi/.+?)-AWQ-(?:4bit|INT4)", re.IGNORECAS
 loads 7.55 GiB in vLLM, which is symmetric, and Qwen3.5-122B-A10B more than all its layers in 4 bits."""
 
 
+_UNSLOTH_EXPERTS = re.compile(r"(?P<base>unsloth/(?:gpt-oss|Llama-4)-.+?)-(?:unsloth-)?bnb-4bit", re.IGNORECASE)
+"""Unsloth rewrote these classes with lists of linear layers for its files (unsloth_zoo temporary_patches/gpt_oss.py
+GptOssExperts `gate_up_projs`; Llama 4's Scout likewise), and quantized them with the others."""
+
+
 _QWEN_GPTQ = re.compile(r"(?P<base>Qwen/Qwen3\.5-.+?)-GPTQ-Int4", re.IGNORECASE)
 _QWEN_EXPERTS_ALONE = {
     "quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False,
@@ -84,6 +89,10 @@ def base_of(name: str) -> tuple[str, str, dict[str, object]] | None:
     if official is not None:
         words = "4-bit GPTQ weights in groups of 128, all but attention, shared experts and towers"
         return official["base"], words, dict(_QWEN_EXPERTS_ALONE)
+    rewritten = _UNSLOTH_EXPERTS.fullmatch(name)
+    if rewritten is not None:
+        words = "nf4 weights, doubly quantized, of experts too (some layers may be in 16 bit: at least this much)"
+        return rewritten["base"], words, {**_NF4, EXPERTS_IN_FILES: True}
     theirs = _CYANKIWI.fullmatch(name)
     if theirs is not None:
         words = (

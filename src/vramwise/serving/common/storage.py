@@ -13,7 +13,7 @@ from vramwise.errors import UnsupportedModelError
 from vramwise.formats import QuantFormat, dtype, quantization
 from vramwise.models import Model, Parameter
 from vramwise.models.config import checkpoint_dtype, stated_dtype
-from vramwise.models.type_facts import ANY, fact_value
+from vramwise.models.type_facts import ANY, fact_value, has_fact
 from vramwise.records import record
 
 if TYPE_CHECKING:
@@ -173,9 +173,21 @@ def _quantization_table(model: Model) -> Mapping[str, object] | None:
         found = table.get("quantization_config") if table is not None else None
         if isinstance(found, Mapping):
             by_layer = found.get("quantized_layers") or found.get("config_groups")
+            if _had_linear_experts(model, found):
+                from vramwise.formats.quantization_config import EXPERTS_IN_FILES
+
+                found = {**found, EXPERTS_IN_FILES: True}
             four_bit = config.get("expert_dtype") == "fp4" and not by_layer
             return {**found, "quantized_layers": _FOUR_BIT_EXPERTS} if four_bit else found
     return None
+
+
+def _had_linear_experts(model: Model, table: Mapping[str, object]) -> bool:
+    """Whether bitsandbytes met experts as linear layers: checkpoints of types from before transformers 5 are written so
+    (unsloth/Qwen3-30B-A3B-bnb-4bit is about 17 GB), where the same quantization of today's class passes them over."""
+    if str(table.get("quant_method")).lower() != "bitsandbytes" or not model.has_experts:
+        return False
+    return not has_fact("transformers", "always_fused_experts", model.config.model_type)
 
 
 # DeepSeek V4's `expert_dtype`: blocks of 32 values beside 8-bit layers (vLLM 0.33.0 config_utils.py).
