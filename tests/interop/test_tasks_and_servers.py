@@ -1,4 +1,4 @@
-"""Tasks of SkyPilot and dstack, Ray Serve's engines, SGLang behind its router, TensorRT-LLM's file of arguments."""
+"""Tasks of SkyPilot and dstack, recipes, Modal's scripts, Ray Serve's engines, SGLang's router, TensorRT-LLM's file."""
 
 from __future__ import annotations
 
@@ -106,3 +106,47 @@ def test_tensorrt_llms_file_wins_over_its_flags(tmp_path: Path) -> None:
     assert any("lora_config" in note for note in launch.notes)
     absent = read_command(shlex.split("trtllm-serve Qwen/Qwen3-8B --extra_llm_api_options /no/such.yaml"))
     assert any("/no/such.yaml cannot be read" in note for note in absent.notes)
+
+
+MODAL = """
+import subprocess, sys, modal
+MODEL, N_GPU, FAST = "Qwen/Qwen3-32B", 2, False
+image = modal.Image.debian_slim().uv_pip_install("vllm==0.19.0")
+
+@modal.App("x").function(image=image, gpu=f"H100:{N_GPU}")
+def serve():
+    cmd = ["vllm", "serve", MODEL, "--max-model-len", str(16_384), "--max-num-seqs", limit()]
+    cmd += ["--enforce-eager" if FAST else "--no-enforce-eager"]
+    cmd += ["--tensor-parallel-size", str(N_GPU)]
+    subprocess.Popen(" ".join(cmd), shell=True)
+"""
+
+
+def test_a_script_of_modal_that_starts_a_server_by_a_list_of_words(tmp_path: Path) -> None:
+    """vllm-project/recipes Google/gemma4-modal.py, modal-labs/modal-examples 06_gpu_and_ml/llm-serving."""
+    (one,) = answers(tmp_path, "serve.py", MODAL)
+    found = one.launch.scenario
+    assert (found["model"], found["gpu"]) == ("Qwen/Qwen3-32B", "h100-sxm-80gb")
+    serve = {"engine": "vllm", "engine_version": "0.19.0", "tensor_parallel_size": 2, "max_model_len": 16_384}
+    assert {key: found["serve"].get(key) for key in serve} == serve  # type: ignore[attr-defined]
+    assert any("left out: --max-num-seqs" in note for note in one.launch.notes)
+
+
+RECIPE = """
+meta: {title: GLM-4.5, tasks: [text]}
+model:
+  model_id: zai-org/GLM-4.5
+  base_args: ["--trust-remote-code", "--kv-cache-dtype", fp8]
+variants:
+  default: {precision: bf16}
+  fp8: {model_id: zai-org/GLM-4.5-FP8, precision: fp8}
+"""
+
+
+def test_a_recipe_serves_its_model_and_each_variant(tmp_path: Path) -> None:
+    """vllm-project/recipes models/zai-org/GLM-4.5.yaml."""
+    found = {one.name: one.launch.scenario for one in answers(tmp_path, "GLM-4.5.yaml", RECIPE)}
+    assert {name: one["model"] for name, one in found.items()} == {
+        "default": "zai-org/GLM-4.5", "fp8": "zai-org/GLM-4.5-FP8"
+    }  # fmt: skip
+    assert all(one["serve"] == {"engine": "vllm", "kv_cache_dtype": "fp8"} for one in found.values())

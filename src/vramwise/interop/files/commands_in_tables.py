@@ -1,8 +1,9 @@
-"""Tables that hold command lines: SkyPilot's and dstack's tasks, llama-swap's models, prime-rl's trainer and server.
+"""Tables that hold command lines: SkyPilot's and dstack's tasks, recipes, llama-swap's models, prime-rl's parts.
 
 Read in skypilot a36180e4 docs/source/reference/yaml-spec.rst (`resources.accelerators`, `num_nodes`, `envs`, `run`),
-dstack 0.20 core/models/resources.py (`gpu: H100:80GB:8`, in any order, or a table) and configurations.py, and
-mostlygeek/llama-swap 00460400 config.example.yaml (`cmd` with comments, `macros` of all models and of one, `env`).
+dstack 0.20 core/models/resources.py (`gpu: H100:80GB:8`, in any order, or a table) and configurations.py,
+vllm-project/recipes models/*/*.yaml (`model.model_id`, `base_args`, `variants`) and mostlygeek/llama-swap 00460400
+config.example.yaml (`cmd` with comments, `macros` of all models and of one, `env`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeGuard
 
 from vramwise.errors import VramwiseError
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
@@ -84,6 +86,31 @@ def prime_rl_programs(table: Mapping[str, object], path: str) -> list[Program]:
     trainer = [] if part == "inference" else [Program("trainer", ("uv", "run", part, "@", path))]
     server = [Program("inference", tuple(server_words(table)))] if has_server(table) else []
     return [*trainer, *server]
+
+
+def recipe_programs(table: Mapping[str, object]) -> list[Program]:
+    """What a recipe of vLLM's serves: its model, and each variant that has files of its own."""
+    model, variants = table.get("model"), table.get("variants")
+    model = model if isinstance(model, Mapping) else {}
+    others = variants.items() if isinstance(variants, Mapping) else ()
+    named = {"default": model.get("model_id"), **{key: one.get("model_id") for key, one in others if _is_table(one)}}
+    found = []
+    for name, given in named.items():
+        own = variants.get(name) if isinstance(variants, Mapping) else None
+        arguments = [*_listed(model.get("base_args")), *_listed(own.get("extra_args") if _is_table(own) else None)]
+        identifier = given or model.get("model_id")
+        if isinstance(identifier, str) and (given or name == "default"):
+            note = "a recipe says how, not on how many GPUs: --tensor-parallel-size does"
+            found.append(Program(str(name), ("vllm", "serve", identifier, *arguments), (note,)))
+    return found
+
+
+def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def _listed(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _own(words: tuple[str, ...], told: Mapping[str, str]) -> tuple[str, ...]:

@@ -167,6 +167,11 @@ def _is_dstack(table: Table) -> bool:
     return table.get("type") in ("task", "service", "dev-environment") and runs
 
 
+def _is_recipe(table: Table) -> bool:
+    model = table.get("model")
+    return isinstance(model, Mapping) and "model_id" in model and ("variants" in table or "base_args" in model)
+
+
 def _is_llama_swap(table: Table) -> bool:
     models = table.get("models")
     return isinstance(models, Mapping) and any(isinstance(one, Mapping) and "cmd" in one for one in models.values())
@@ -190,6 +195,7 @@ AXOLOTL_CLOUD = Kind("axolotl-cloud", "axolotl's file of a cloud", _is_axolotl_c
 ACCELERATE = Kind("accelerate", "a configuration of accelerate")
 DEEPSPEED = Kind("deepspeed", "a configuration of DeepSpeed")
 SKY = Kind("sky", "a task of SkyPilot")
+RECIPE = Kind("recipe", "a recipe of vLLM's")
 DSTACK = Kind("dstack", "a configuration of dstack")
 PRIME_RL = Kind("prime-rl", "a configuration of prime-rl", _is_prime_rl)
 LLAMA_SWAP = Kind("llama-swap", "a configuration of llama-swap")
@@ -321,6 +327,8 @@ def _of_documents(given: Given) -> Kind | None:
         return SCENARIO
     if _is_sky(table):
         return SKY
+    if _is_recipe(table):
+        return RECIPE
     if _is_dstack(table):
         return DSTACK
     if _is_llama_swap(table):

@@ -40,6 +40,7 @@ _STARTING = frozenset(
         "ray-model",
         "sky",
         "dstack",
+        "recipe",
         "llama-swap",
         "prime-rl",
         "script",
@@ -95,7 +96,13 @@ def read_files(paths: Sequence[str], model: str | None = None, service: str | No
 
 def _starts_engines(given: Given) -> bool:
     """Whether Python text serves, or names configurations of torchtitan; other text trains, generates or loads."""
-    return is_engine_script(given) or (given.suffix == ".py" and (is_registry(given) or is_serve_script(given)))
+    if is_engine_script(given):
+        return True
+    if given.suffix != ".py":
+        return False
+    from vramwise.interop.files.command_lists import has_command_list, listed_programs
+
+    return is_registry(given) or is_serve_script(given) or (has_command_list(given) and bool(listed_programs(given)))
 
 
 def _with_unused(answer: FileLaunch, given: Given, beside: Sequence[str]) -> FileLaunch:
@@ -329,6 +336,10 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
 
         programs = sky_programs if kind is kinds.SKY else dstack_programs
         return programs(given.table, Path(given.path).stem)
+    if kind is kinds.RECIPE:
+        from vramwise.interop.files.commands_in_tables import recipe_programs
+
+        return recipe_programs(given.table)
     if kind is kinds.LLAMA_SWAP:
         from vramwise.interop.files.commands_in_tables import llama_swap_programs
 
@@ -352,7 +363,11 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
     if kind in (kinds.NOTEBOOK, kinds.PYTHON):
         if is_engine_script(given):
             return engine_script_programs(given)
-        return script_models(given) if is_serve_script(given) else registry_programs(given)
+        if is_serve_script(given):
+            return script_models(given)
+        from vramwise.interop.files.command_lists import has_command_list, listed_programs
+
+        return (listed_programs(given) if has_command_list(given) else []) or registry_programs(given)
     from vramwise.interop.files.batch_scripts import script_programs
 
     text = pasted_commands(given.text) if kind is kinds.COMMAND else given.text
