@@ -104,7 +104,7 @@ def _graph_node(name: str, least: int, size: int, model: Model, plan: Plan, wide
     """`wider`: bytes that builds before b9390 take more for each cell of a mask, which a run without a build may be."""
     u, n = min(plan.n_ubatch, plan.n_ctx), plan.cells
     high = size
-    if plan.file_type == "custom" and plan.copies_weights:  # the copies are of the common mix's sizes
+    if plan.file_type == "custom" and plan.copies_weights and wider == _CAST_MASK:  # copies have the common mix's sizes
         spread = constant("llama.cpp", "compute_spread_other", (0,))
         least, high = round(least * spread.low), round(high * spread.high)
     if plan.flash and not plan.build_is_stated:

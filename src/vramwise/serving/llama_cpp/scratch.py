@@ -122,11 +122,11 @@ def sizes_of(model: Model) -> Sizes:
         mlp,
         chosen,
         expert,
-        _deep_inputs(model),
+        deep_inputs(model),
     )
 
 
-def _deep_inputs(model: Model) -> int:
+def deep_inputs(model: Model) -> int:
     """Features of earlier vision layers that enter beside the embeddings, each of the hidden size (Qwen3-VL)."""
     vision = model.config.table("vision_config")
     if vision is None or not has_fact("llama.cpp", "deep_vision_inputs", model.config.model_type):

@@ -29,6 +29,7 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     Tensor,
     get_rows,
     leaf,
+    like,
     shape,
     stored,
     view,
@@ -93,6 +94,7 @@ class GraphOf:
     the sum, `first`, `second` or `both`, that names the residual before the rest. `late_rows`: rows with logits are
     picked `behind the layers` or `behind the norm` that follows them. `scales_experts`: weights of experts are scaled
     by a factor that is not 1 (llama-graph.cpp build_moe_ffn w_scale). `rotary_factors`: frequency factors in the file.
+    `deep_inputs`: further inputs of the hidden size that come beside the embeddings, one for each of the first layers.
     """
 
     value_width: int
@@ -104,6 +106,7 @@ class GraphOf:
     normalizes_experts: bool = False
     scales_experts: bool = False
     rotary_factors: int = 0
+    deep_inputs: int = 0
 
 
 class Build:
@@ -118,6 +121,7 @@ class Build:
         self.is_last = False
         self.values: dict[int, Tensor] = {}
         self.selected = False
+        self.embedded: Tensor | None = None
         self._place = 0
         self._inputs: dict[str, Tensor] = {}
 
@@ -223,7 +227,10 @@ class Build:
             for value, result in zip(op.outputs, (results,) if isinstance(results, Tensor) else results, strict=False):
                 values[value.id] = result
         outputs = list(block.outputs.values())
-        return values[outputs[0].id] if len(outputs) == 1 else None
+        made = values[outputs[0].id] if len(outputs) == 1 else None
+        if made is None or self.embedded is None or block.layer is None or block.layer >= self.graph_of.deep_inputs:
+            return made
+        return like("ADD", made, view(self.embedded, made.ne, self.embedded.nb))
 
     def _late_rows(self, hidden: Tensor) -> Tensor:
         hidden.flags |= OUTPUT  # a draft may read it (res->t_h_nextn)

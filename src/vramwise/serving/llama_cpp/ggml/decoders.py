@@ -57,9 +57,14 @@ def embedding(b: Build, op: Embedding, *_: Tensor) -> Tensor:
     rows, width = op.parameters[0].shape
     table = b.weight(width, rows, of=op.parameters[0], device=HOST)
     found = get_rows(table, b.input("tokens", (b.batch.tokens,), I32))
+    ready = shape(width * (1 + b.graph_of.deep_inputs), b.batch.tokens)
+    if b.graph_of.deep_inputs:
+        found = Tensor("PAD", ready, sources=(found,))
     b.graph.expand(found)
     if b.batch.ready_embeddings:
-        b.graph.expand(leaf(shape(width, b.batch.tokens), F32))
+        b.graph.expand(leaf(ready, F32))
+    if b.graph_of.deep_inputs:
+        found = b.embedded = view(found, shape(width, b.batch.tokens), found.nb)
     return found
 
 
@@ -97,8 +102,11 @@ def linear(b: Build, op: Linear, x: Tensor) -> Tensor:
 
 @ggml_lowering(Split)
 def split(b: Build, op: Split, x: Tensor) -> tuple[Tensor, ...]:
-    """Views of one product."""
-    return tuple(view(x, (width, *x.ne[1:]), x.nb) for width in op.pieces)
+    """Views of one product; of queries, keys and values that a class has head by head the file has each apart."""
+    by_head = x.ne[2] > 1 and len(op.pieces) == 3
+    return tuple(
+        view(x, (width, *x.ne[1:]), (x.nb[0], x.nb[0] * width, *x.nb[2:]) if by_head else x.nb) for width in op.pieces
+    )
 
 
 @ggml_lowering(Heads)

@@ -52,8 +52,8 @@ def router(b: Build, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     return weights, picked
 
 
-_SIGMOID = frozenset({"deepseek_v3", "glm4_moe", "minimax_m2"})
-_CORRECTED = frozenset({"deepseek_v3", "glm4_moe", "minimax_m2"})
+_SIGMOID = frozenset({"corrected", "deepseek_v3", "glm4_moe", "minimax_m2"})
+_CORRECTED = _SIGMOID | {"ernie4_5_moe"}
 _SOFTMAX_OF_THE_CHOSEN = frozenset({"gpt_oss", "granite"})
 _ALWAYS_NORMALIZED = frozenset({"mixtral"})
 

@@ -38,6 +38,7 @@ from vramwise.serving.llama_cpp.ggml.scheduler import (
     takes_over_rows,
 )
 from vramwise.serving.llama_cpp.ggml.tensors import Tensor
+from vramwise.serving.llama_cpp.scratch import deep_inputs
 from vramwise.serving.llama_cpp.settings import Plan, reads_windows
 
 FIRST_BUILD = VALUE_INDEX_BUILD  # before, keys and values were copied to the cache by other nodes
@@ -156,6 +157,7 @@ def _graph_of(model: Model) -> GraphOf:
         normalizes_experts=has_fact("llama.cpp", "normalizes_experts", kind),
         scales_experts=model.config.get("routed_scaling_factor") not in (None, 0, 1),
         late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
+        deep_inputs=deep_inputs(model),
         rotary_factors=max((tensor.numel for tensor in rotary_factors(model)), default=0),
     )
 
@@ -169,7 +171,9 @@ def _kept(model: Model, plan: Plan, devices: Sequence[int], whole: bool) -> Iter
     held = tuple(devices[min(blocks[i].layer or 0, len(devices) - 1)] for i in layers)
     places = (held[0],) * first + held  # norms of the embeddings run with the first layer
     places += (devices[-1],) * (len(blocks) - len(places))
-    keys = list(zip(kinds, places, homes_of(model, plan, blocks, places), strict=True))
+    deep = deep_inputs(model)
+    firsts = tuple(block.layer is not None and block.layer < deep for block in blocks)
+    keys = list(zip(kinds, places, homes_of(model, plan, blocks, places), firsts, strict=True))
     place = 0
     while place < len(blocks):
         period, repeats = (1, 1) if whole or place >= last else _repeats(keys, place, last)
