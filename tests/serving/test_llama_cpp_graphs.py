@@ -72,7 +72,7 @@ def test_buffers_are_those_that_llama_cpp_reserves(name: str) -> None:
 
 
 def is_near(row: dict[str, Any]) -> bool:
-    """Three of 1,302: copies of latents without flash attention beside a cache on the host, and Phi 2's biases where
+    """Three of 1,344: copies of latents without flash attention beside a cache on the host, and Phi 2's biases where
     Metal takes over nothing but products."""
     if row["model"] == "deepseek-ai/DeepSeek-V2-Lite":
         return not row.get("kv_offload", 1) and row.get("backend") in ("vulkan", "metal")

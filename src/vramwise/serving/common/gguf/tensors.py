@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from vramwise.models import Block, Model, Operation, Parameter
@@ -201,8 +201,13 @@ _ENDS_OF_CUTS = tuple(_CUTS)
 
 
 def rotary_factors(model: Model) -> Iterator[GgufTensor]:
-    """Frequency factors that the converter writes for Llama 3.1's and long RoPE."""
+    """Frequency factors that the converter writes for Llama 3.1's and long RoPE, and for Gemma 4's full layers."""
     scaling = rope_scaling(model)
+    full = scaling.get("full_attention")
+    if isinstance(full, Mapping) and full.get("rope_type") == "proportional":
+        heads = (c.key_head_dim for block in model.layers() for c in block.caches if c.window is None)
+        yield GgufTensor("rope_freqs", (next(heads, 0) // 2,), None, False)
+        return
     kind = str(scaling.get("rope_type") or scaling.get("type") or "")
     turned = ((block, op) for block in model.layers() for op in block.operations(AnyRotary))
     width = next((op.rotary_dim or cache.key_head_dim for block, op in turned for cache in block.caches), 0)

@@ -95,6 +95,7 @@ class GraphOf:
     picked `behind the layers` or `behind the norm` that follows them. `scales_experts`: weights of experts are scaled
     by a factor that is not 1 (llama-graph.cpp build_moe_ffn w_scale). `rotary_factors`: frequency factors in the file.
     `deep_inputs`: further inputs of the hidden size that come beside the embeddings, one for each of the first layers.
+    `joint_experts`: gate and up of all experts are one tensor of the file.
     """
 
     value_width: int
@@ -107,6 +108,7 @@ class GraphOf:
     scales_experts: bool = False
     rotary_factors: int = 0
     deep_inputs: int = 0
+    joint_experts: bool = False
 
 
 class Build:

@@ -26,6 +26,8 @@ def router(b: Build, op: Router, x: Tensor) -> tuple[Tensor, Tensor]:
     """Scores, the chosen experts, their weights, which enter the graph at once."""
     experts, chosen, tokens = op.num_experts, op.experts_per_token, x.ne[1]
     biases = op.parameters[1:]
+    if op.style == "gemma4":  # has a norm of its own; what scales each expert is applied to its output
+        x, biases = like("MUL", like("SCALE", like("RMS_NORM", x)), b.weight(x.ne[0], of=biases[0])), ()
     logits = matmul(b.weight(x.ne[0], experts, of=op.parameters[0]), x)
     sigmoid = op.style in _SIGMOID
     corrected = op.corrected or op.style in _CORRECTED
@@ -112,7 +114,11 @@ def experts(b: Build, op: ExpertMlps, x: Tensor, weights: Tensor, *chosen: Tenso
         bias = b.weight(rows, op.num_experts, of=biases[last])
         return Tensor("ADD_ID", made.ne, F32, (made, bias, picked))
 
-    if b.batch.joint_experts:
+    if b.graph_of.joint_experts:
+        both = product("ffn_gate_exps", width, 2 * inner, apart)
+        both.sources[0].bytes *= 2  # gate and up are one tensor of the file
+        gate, up = (view(both, (inner, *both.ne[1:]), both.nb) for _ in range(2))
+    elif b.batch.joint_experts:
         both = product("ffn_gate_exps", width, 2 * inner, apart)
         halves = [view(both, (inner, *both.ne[1:]), (2 * both.item, *both.nb[1:])) for _ in range(2)]
         copied = b.batch.joint_experts == "copied"
@@ -122,6 +128,11 @@ def experts(b: Build, op: ExpertMlps, x: Tensor, weights: Tensor, *chosen: Tenso
         gate = product("ffn_gate_exps", width, inner, apart)
     joined = like("GLU", gate, up)
     found = product("ffn_down_exps", inner, width, joined)
+    scale = b.parameter("router.per_expert_scale")
+    if scale is not None:
+        each = reshape(b.weight(op.num_experts, of=scale), 1, op.num_experts)
+        repeated = Tensor("REPEAT", shape(1, op.num_experts, tokens), sources=(each,))
+        found = like("MUL", found, get_rows(repeated, picked))
     if chosen:
         found = like("MUL", found, weights)
     b.graph.expand(found)

@@ -138,7 +138,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
 @lru_cache(maxsize=64)
 def _load_lowerings(model: Model) -> None:
     """Those of plain decoders, and further ones only for a model that has them: the start stays quick."""
-    for name in ("decoders", "experts", "latent", "delta_net"):
+    for name in ("decoders", "experts", "latent", "delta_net", "gemma"):
         if lowerings_known(_kinds(model)[0]):
             return
         import_module(f"vramwise.serving.llama_cpp.ggml.{name}")
@@ -158,6 +158,7 @@ def _graph_of(model: Model) -> GraphOf:
         scales_experts=model.config.get("routed_scaling_factor") not in (None, 0, 1),
         late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
         deep_inputs=deep_inputs(model),
+        joint_experts=has_fact("llama.cpp", "joint_experts", kind),
         rotary_factors=max((tensor.numel for tensor in rotary_factors(model)), default=0),
     )
 
