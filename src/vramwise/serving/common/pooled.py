@@ -183,7 +183,7 @@ def _verdict(
         return verdict_of(needed, total, [f"{asked}, max_total_tokens gives {amount(budget.most_pool)}"], runs=False)
     if needed.expected <= total:
         many = left / budget.one_request if budget.one_request else 0.0
-        said = f"the KV cache of {amount(left)} holds {many:.2f} requests of {budget.max_model_len:,} tokens"
+        said = f"the KV cache of {amount(left)} holds {many:,.2f} requests of {budget.max_model_len:,} tokens"
         return verdict_of(needed, total, [said])
     return verdict_of(needed, total, why(_problem(budget, total, left)))
 

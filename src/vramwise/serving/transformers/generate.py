@@ -134,15 +134,28 @@ def generation(
     )
     said = dtype_notes(model, scenario.generate.dtype)
     left_out = f"not counted: {model.not_counted}" if model.not_counted else ""
+    several = _several_gpus_note(scenario, run.weights)
     notes = [
         *said,
         left_out,
         model.text_only_note,
         simpler,
+        several,
         _length_note(model, plan),
         _flash_note(scenario, run, moments),
     ]
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
+
+
+def _several_gpus_note(scenario: Scenario, weights: Node) -> str:
+    """Where more GPUs are there than the one on which `generate` runs unless the model was loaded over several."""
+    count = scenario.num_gpus or 1
+    if count < 2:
+        return ""
+    each = amount(weights.bytes // count)
+    return (
+        f'the answer is for one GPU: device_map="auto" would lay the layers on all {count}, {each} of weights on each'
+    )
 
 
 def _flash_note(scenario: Scenario, run: _Run, moments: Sequence[Phase]) -> str:

@@ -150,7 +150,7 @@ def _fits(budget: Budget, total: int, spare: int, held: int) -> str:
     blocks = budget.pool.num_blocks(budget.available(total, r.share, held=held))
     many = budget.pool.max_concurrency(blocks, r.max_model_len, r.in_flight_tokens)
     return (
-        f"the KV cache of {amount(spare + budget.one_request)} holds {many:.2f} requests of {r.max_model_len:,} tokens"
+        f"the KV cache of {amount(spare + budget.one_request)} holds {many:,.2f} requests of {r.max_model_len:,} tokens"
     )
 
 
