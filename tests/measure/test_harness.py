@@ -120,6 +120,11 @@ def test_a_term_is_named_at_the_moment_that_differs_most():
     )
 
 
+@pytest.mark.parametrize("rows", [[], [Row("backward", 5000, 5000), Row("gradients", 2000, 2000, depth=1)]])
+def test_nothing_is_said_where_nothing_differs(rows):
+    assert largest_difference(rows) is None
+
+
 def test_a_cap_ends_a_run_where_an_allocator_would():
     settings = {**TRAIN, "precision": "bf16-mixed", "optimizer_impl": "foreach"}
     whole = local_run(job_of("train", **settings))[1]
