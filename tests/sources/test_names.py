@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from vramwise.errors import SourceError
 from vramwise.sources import model_elsewhere, resolve
 from vramwise.sources.catalog import catalog
+from vramwise.sources.known_names import near
 
 NAMES = {
     "meta-llama/Llama-3.1-8B": "meta-llama/Llama-3.1-8B",
@@ -197,6 +198,12 @@ def test_a_name_that_was_asked_for_is_not_looked_up_again(monkeypatch: pytest.Mo
 def test_the_first_suggestion_is_what_a_misspelt_name_means(name: str, first: str) -> None:
     with pytest.raises(SourceError, match=f"did you mean {re.escape(first)}"):
         resolve(name)
+
+
+def test_pipelines_are_near_that_begin_with_the_first_word_where_it_says_enough() -> None:
+    assert near("flux.9-pro")
+    assert all("/FLUX" in name for name in near("flux.9-pro"))
+    assert not near("wan-9")  # three letters begin too much
 
 
 @pytest.mark.parametrize("name", ["gpt-4o", "claude-3", "gemini-2", "openai/gpt-4"])
