@@ -81,6 +81,7 @@ STOPS = {
     "lbfgs": ("opt.step(closure)", "__bool__ reads the values of a tensor on the card"),
     "memory_hog": ("xs.append", "more than 10 times the card's memory"),
     "early_exit": ("sys.exit(3)", "the script ended here before an optimizer had stepped (exit code 3)"),
+    "native": ("Tokenizer.from_file", "--allow-writes"),
     "no_tokenizer": ("AutoTokenizer.from_pretrained", "hf download Qwen/Qwen2.5-0.5B --include"),
 }
 """The line of the script that it ends at, and what is said."""

@@ -31,7 +31,7 @@ from vramwise.dryrun.recorder import replayed
 from vramwise.dryrun.saved import saved_in_memory
 from vramwise.dryrun.scores import MissingScores
 from vramwise.dryrun.session import Session, watching
-from vramwise.dryrun.sheltered import sheltered
+from vramwise.dryrun.sheltered import of_what_was_written, sheltered
 from vramwise.dryrun.spawned import OwnRanks
 from vramwise.dryrun.steps import EnoughSteps, Steps
 from vramwise.dryrun.tracer import TooMuchError
@@ -147,7 +147,8 @@ def _why(problem: BaseException, steps: Steps, missed: NotHere, asked: Mapping[s
     if isinstance(problem, VramwiseError):
         return f"{line}: {problem}"
     said = " ".join(str(problem).split())
-    return refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {said}"
+    beside = "" if asked["allow_writes"] else of_what_was_written(said, asked["folder"])
+    return refusal_of(problem, line) or f"{line}: {type(problem).__name__}: {said}{beside}"
 
 
 def _last_said(asked: Mapping[str, Any]) -> str:

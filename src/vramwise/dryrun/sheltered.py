@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import io
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -20,6 +21,7 @@ from typing import Any
 from vramwise.dryrun.fake_cuda import replaced
 
 _WRITING = frozenset("wax+")
+_NO_FILE = ("no such file", "not found", "does not exist", "cannot open", "failed to open")
 _OPENED_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -42,6 +44,23 @@ def sheltered(folder: str, *, writes: bool) -> Iterator[None]:
         pairs.append((tempfile, "tempdir", folder))
     with replaced(pairs):
         yield
+
+
+def of_what_was_written(said: str, folder: str) -> str:
+    """What to do where code that is not Python's looks for a file that the script wrote aside, else nothing.
+
+    Some (tokenizers' "No such file or directory (os error 2)") do not say which file that is.
+    """
+    if not any(words in said.lower() for words in _NO_FILE):
+        return ""
+    written = [path.name for path in Path(folder).rglob("*") if path.is_file()]
+    named = re.findall(r"[\w-]+\.\w+", said)
+    if not written or (named and not any(name in said for name in written)):
+        return ""
+    return (
+        "; files that the script writes lie in a temporary folder, where code that is not Python's does not find them: "
+        "--allow-writes lets it write where it wants"
+    )
 
 
 def _aside(folder: Path) -> list[tuple[object, str, object]]:

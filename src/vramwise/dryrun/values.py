@@ -22,6 +22,8 @@ _LIBRARIES: Final = (
     "/lib/python",
     "/vramwise/dryrun/",
     "<frozen",
+    ".pxi",
+    ".pyx",
     "<string>",
     "/runpy.py",
 )
