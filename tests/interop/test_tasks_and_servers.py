@@ -39,6 +39,13 @@ def test_accelerators_of_skypilot(tmp_path: Path, accelerators: str) -> None:
     assert (found["gpu"], found["serve"]["tensor_parallel_size"]) == ("l4", 8)
 
 
+def test_the_version_that_a_task_of_skypilot_installs(tmp_path: Path) -> None:
+    """skypilot llm/vllm/serve.yaml."""
+    setup = "setup: |\n  pip install vllm==0.6.3\n"
+    found = scenario(tmp_path, "task.yaml", SKY.replace("{ACCELERATORS}", "L4:8") + setup)
+    assert found["serve"]["engine_version"] == "0.6.3"
+
+
 DSTACK = """
 type: service
 name: llama
@@ -150,3 +157,15 @@ def test_a_recipe_serves_its_model_and_each_variant(tmp_path: Path) -> None:
         "default": "zai-org/GLM-4.5", "fp8": "zai-org/GLM-4.5-FP8"
     }  # fmt: skip
     assert all(one["serve"] == {"engine": "vllm", "kv_cache_dtype": "fp8"} for one in found.values())
+
+
+def test_a_container_of_nim_is_told_what_is_nearest() -> None:
+    """docs.nvidia.com/nim/large-language-models: the container chooses its engine and precision by the card."""
+    image = "nvcr.io/nim/meta/llama-3.1-8b-instruct:1.8.4"
+    line = f"docker run --gpus all -e NIM_MAX_MODEL_LEN=8192 -e NIM_TENSOR_PARALLEL_SIZE=2 {image}"
+    flags = "--max-model-len 8192 --tensor-parallel-size 2"
+    with pytest.raises(UsageError, match=rf"NIM's .*llama-3\.1-8b-instruct .*{flags}"):
+        read_command(shlex.split(line))
+    own = "docker run -e NIM_MODEL_NAME=hf://Qwen/Qwen3-8B nvcr.io/nim/nvidia/llm-nim:1.12.0"
+    with pytest.raises(UsageError, match="estimate Qwen/Qwen3-8B --task serve"):
+        read_command(shlex.split(own))

@@ -31,9 +31,7 @@ def listed_programs(given: Given) -> list[Program]:
     for name, nodes in _lists(tree):
         words, unknown = _words(nodes, values)
         if names_a_program(words) and not any(words == one.words for one in found):
-            found.append(
-                Program(name, words, left_out(unknown), _card(tree, values), serve=_version(given.text, words))
-            )
+            found.append(Program(name, words, left_out(unknown), _card(tree, values), serve=pinned(given.text, words)))
     return found
 
 
@@ -102,7 +100,9 @@ def _card(tree: ast.AST, values: Mapping[str, object]) -> dict[str, object]:
     return {}
 
 
-def _version(text: str, words: tuple[str, ...]) -> dict[str, object]:
-    engine = next((one for one in ("vllm", "sglang") if any(one in word for word in words[:3])), "")
-    pinned = re.search(rf"\b{engine}(?:\[[\w,-]+\])?==(\d+(?:\.\d+)+)", text) if engine else None
-    return {"engine_version": pinned[1]} if pinned else {}
+def pinned(text: str, words: tuple[str, ...]) -> dict[str, object]:
+    """The version of the server's package that a text installs (`pip install vllm==0.19.0`)."""
+    inner = [word for word in words if "=" not in word][:3]
+    engine = next((one for one in ("vllm", "sglang") if any(one in word for word in inner)), "")
+    found = re.search(rf"\b{engine}(?:\[[\w,-]+\])?==(\d+(?:\.\d+)+)", text) if engine else None
+    return {"engine_version": found[1]} if found else {}

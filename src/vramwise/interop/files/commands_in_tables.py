@@ -37,7 +37,13 @@ def sky_programs(table: Mapping[str, object], name: str) -> list[Program]:
         str(table.get("run") or ""), {**variables, **(told if each else {})}, str(table.get("name") or name)
     )
     settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
-    return [replace(one, words=_own(one.words, told), settings=settings) for one in found]
+    from vramwise.interop.files.command_lists import pinned
+
+    installed = str(table.get("setup") or "")
+    return [
+        replace(one, words=_own(one.words, told), settings=settings, serve=pinned(installed, one.words))
+        for one in found
+    ]
 
 
 def dstack_programs(table: Mapping[str, object], name: str) -> list[Program]:
