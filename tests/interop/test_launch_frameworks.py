@@ -266,6 +266,16 @@ def test_swifts_sequences_over_ranks_are_filled_up_and_their_loss_goes_by_rows()
 
 
 @pytest.mark.parametrize(
+    ("flags", "said"),
+    [("", True), ("--use_logits_to_keep false", False), ("--sequence_parallel_size 4", False)],
+)
+def test_swift_makes_logits_of_answers_alone_and_says_that_all_are_taken(flags: str, said: bool) -> None:
+    """ms-swift 4.6 trainers/mixin.py get_use_logits_to_keep."""
+    launch = check(f"NPROC_PER_NODE=8 swift sft --model {LLAMA} --max_length 4096 {flags}", {})
+    assert any("use_logits_to_keep" in note and "every position" in note for note in launch.notes) is said
+
+
+@pytest.mark.parametrize(
     "line",
     [
         f"swift rlhf --rlhf_type grpo --model {LLAMA} --use_vllm true --vllm_mode server --max_completion_length 1024",

@@ -6,6 +6,7 @@ pipelines/train/tuner.py (float16 weights that train become fp32).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil
 
@@ -64,6 +65,8 @@ def read(start: Start) -> Launch:
     if packed and options.is_on("packing"):
         train["sequence_length"] = packed
     notes += _over_ranks(train, start)
+    if _keeps_answers(options, train, start):
+        notes.append("logits are made from the first answer on (use_logits_to_keep): those of every position are taken")
     if options.first("task_type") == "seq_cls":
         train["head"] = "sequence-classification"
     for found, said in (_method(options, model), completions_and_models(start.program, options, train)):
@@ -73,6 +76,12 @@ def read(start: Start) -> Launch:
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
     told = (*notes, *sharding.notes, *options.notes(), *launcher.said())
     return launched("ms-swift", scenario, told, options)
+
+
+def _keeps_answers(options: Options, train: Mapping[str, object], start: Start) -> bool:
+    """4.6 trainers/mixin.py get_use_logits_to_keep: unless ranks share sequences; samples say how many there are."""
+    plain = start.program.rpartition(".")[2] == "sft" and whole_in(train, "context_parallel_size") < 2
+    return plain and train.get("head") is None and options.is_on("use_logits_to_keep", default=True)
 
 
 def _over_ranks(train: dict[str, object], start: Start) -> list[str]:
