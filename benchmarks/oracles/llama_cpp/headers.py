@@ -1,8 +1,10 @@
 """GGUF files of metadata and shapes alone, made by llama.cpp's own converter from a model's config.
 
-    python headers.py LLAMA_CPP FOLDER MODEL...
+    python headers.py LLAMA_CPP FOLDER MODEL... [KEY=JSON...]
 
-LLAMA_CPP is a source tree (its `conversion` and `gguf-py` are imported), MODEL a model of the catalog. The weights
+LLAMA_CPP is a source tree (its `conversion` and `gguf-py` are imported), MODEL a model of the catalog, KEY=JSON what the
+converter reads of a config and the catalog's lacks (`rotary_pct=0.25` of GPT-NeoX, the `mrope_section` of Qwen3-VL and
+GLM-4.5V, in `text_config.rope_parameters`, the `rope_theta` of both kinds of layers of Gemma 4). The weights
 are the real class's on the meta device, named as its checkpoints name them; no tokenizer, no values. Reservations
 need no more.
 """
@@ -17,12 +19,14 @@ from typing import Any
 
 
 def main() -> None:
-    source, folder, names = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    source, folder = Path(sys.argv[1]), Path(sys.argv[2])
+    names = [word for word in sys.argv[3:] if "=" not in word]
+    told = dict(word.split("=", 1) for word in sys.argv[3:] if "=" in word)
     sys.path[:0] = [str(source), str(source / "gguf-py")]
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         try:
-            write_header(name, header_path(folder, name))
+            write_header(name, header_path(folder, name), told)
         except Exception as error:  # the next model is worth trying
             print(f"{name}: {type(error).__name__}: {error}"[:400], file=sys.stderr)
 
@@ -32,8 +36,8 @@ def header_path(folder: Path, name: str) -> Path:
     return folder / (name.replace("/", "--") + ".gguf")
 
 
-def write_header(name: str, path: Path) -> None:
-    """The header of a model's file in bf16."""
+def write_header(name: str, path: Path, told: dict[str, str]) -> None:
+    """The header of a model's file in bf16; `told`: JSON values of the config by their dotted keys."""
     import gguf
     import torch
     import transformers
@@ -42,6 +46,12 @@ def write_header(name: str, path: Path) -> None:
     from vramwise.sources import resolve
 
     config: dict[str, Any] = {key: value for key, value in resolve(name).config.items() if key != "quantization_config"}
+    for key, value in told.items():
+        *tables, last = key.split(".")
+        table = config = json.loads(json.dumps(config))
+        for each in tables:
+            table = table[each]
+        table[last] = json.loads(value)
     config["architectures"] = config.get("architectures") or [_class_name(config)]
     known = transformers.AutoConfig.for_model(**config)
     weights = _weights(known, config["architectures"][0])
