@@ -3,10 +3,10 @@
     python headers.py LLAMA_CPP FOLDER MODEL... [KEY=JSON...]
 
 LLAMA_CPP is a source tree (its `conversion` and `gguf-py` are imported), MODEL a model of the catalog, KEY=JSON what
-the converter reads of a config and the catalog's lacks (`rotary_pct=0.25` of GPT-NeoX, the `mrope_section` of Qwen3-VL and
-GLM-4.5V, in `text_config.rope_parameters`, the `rope_theta` of both kinds of layers of Gemma 4). The weights
-are the real class's on the meta device, named as its checkpoints name them; no tokenizer, no values. Reservations
-need no more.
+the converter reads of a config and the catalog's lacks (`rotary_pct=0.25` of GPT-NeoX, the `mrope_section` of
+Qwen3-VL and GLM-4.5V, in `text_config.rope_parameters`, the `rope_theta` of both kinds of layers of Gemma 4). The
+weights are the real class's on the meta device, named as its checkpoints name them; no tokenizer, no values.
+Reservations need no more.
 """
 
 from __future__ import annotations
