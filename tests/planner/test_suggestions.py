@@ -178,6 +178,15 @@ def test_what_people_would_do_is_named(name: str, named: str) -> None:
     assert named in words(ALL[name])
 
 
+def test_nothing_is_advised_that_the_framework_does_already() -> None:
+    train = {"framework": "llamafactory", "method": "lora", "micro_batch_size": 16, "sequence_length": 2048}
+    data = {"model": "Qwen/Qwen2.5-7B-Instruct", "task": "train", "gpu": "rtx-4090", "train": train}
+    assert estimate(data).scenario["train"]["checkpointing"] == "full"
+    found = words(data)
+    assert found
+    assert not [text for text in found if "checkpointing" in text]
+
+
 def test_a_run_of_405_billion_is_told_how_many_gpus_it_takes() -> None:
     (found,) = asked(ALL["405B on one card"])[2]
     assert found.change.values["num_gpus"] in (128, 256)

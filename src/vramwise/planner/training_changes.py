@@ -57,20 +57,24 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
     yield from _leaner_steps(asked)
     share = _sharding(asked) if _divides_layers(asked) else {}
     shared = f", {_named(share)}" if share and not _is_sharded(asked) else ""
-    least = {**_CHECKPOINTED, "micro_batch_size": 1, "loss": "fused-linear"}
-    if shared:
-        yield Change(f"checkpointing full{shared}", {**_CHECKPOINTED, **share}, "slower steps", Cost.TIME)
+    keeps = asked.settings.get("checkpointing") != "full"
+    again: dict[str, object] = _CHECKPOINTED if keeps else {}
+    said, slower = (", checkpointing full", "; slower steps") if keeps else ("", "")
+    least = {**again, "micro_batch_size": 1, "loss": "fused-linear"}
+    if shared and keeps:
+        yield Change(f"checkpointing full{shared}", {**again, **share}, "slower steps", Cost.TIME)
     for method, _ in _METHODS.get(asked.scenario.train.method, ()):
         values = _with_method(method) | share
-        words = f"method {method}, checkpointing full{shared}"
-        yield Change(words, {**values, **_CHECKPOINTED}, "adapters; slower steps", Cost.ANOTHER_METHOD)
+        words = f"method {method}{said}{shared}"
+        if said or shared:  # else it is a change of its own
+            yield Change(words, {**values, **again}, f"adapters{slower}", Cost.ANOTHER_METHOD)
         if method == "qlora" and _has_experts(asked):
             words, values = f"{words}, quantize_experts", {**values, "quantize_experts": True}
-            cost = "adapters; experts in 4 bit too; slower steps"
-            yield Change(words, {**values, **_CHECKPOINTED}, cost, Cost.ANOTHER_METHOD)
+            cost = f"adapters; experts in 4 bit too{slower}"
+            yield Change(words, {**values, **again}, cost, Cost.ANOTHER_METHOD)
         if method == "qlora":
             words += ", micro_batch_size 1, loss fused-linear"
-            yield Change(words, {**values, **least}, "adapters; slower steps; Liger", Cost.ANOTHER_METHOD)
+            yield Change(words, {**values, **least}, f"adapters{slower}; Liger", Cost.ANOTHER_METHOD)
     yield from _leanest_on_more_gpus(asked, least)
 
 
@@ -273,10 +277,12 @@ def _leanest_on_more_gpus(asked: Asked, least: dict[str, object]) -> Iterator[Ch
         return
     shared, _, usable = parts
     fewest = _fewest_gpus(2 * asked.scenario.num_gpus, shared, 0, usable)
-    words = ", checkpointing, micro_batch_size 1, loss fused-linear"
+    keeps = "checkpointing" in least
+    words = f"{', checkpointing' if keeps else ''}, micro_batch_size 1, loss fused-linear"
+    cost = f"more GPUs{'; slower steps' if keeps else ''}; Liger"
     for many in (fewest, 2 * fewest):
         if many <= _MOST_GPUS:
-            yield _on_more_gpus(asked, many, least, words, "more GPUs; slower steps; Liger")
+            yield _on_more_gpus(asked, many, least, words, cost)
 
 
 def _on_more_gpus(asked: Asked, many: int, more: dict[str, object], words: str, cost: str) -> Change:
