@@ -55,6 +55,7 @@ SCREENS = [
     "estimate qwen3:30b-a3b-q4_K_M --task serve --gpu 4090",
     "estimate unsloth/Qwen3-8B-GGUF:Q4_K_M --gpu 4090",
     "estimate mixtral-8x7b --gpu 2x4090",
+    "estimate phi-4 --task serve --engine mlx --gpu m3-max",
     "estimate llama-3.1-70b --gpu 2xa100-80gb --task generate",
     "estimate moonshotai/Kimi-K2-Base --gpu 8xb200",
     "estimate gpt-oss-20b --gpu 24GB --task serve --engine llama.cpp",

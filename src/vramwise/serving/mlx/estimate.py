@@ -91,7 +91,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     if room is not None:
         longest = run.longest(room.usable_bytes)
         quantities["max_seq"] = Quantity.exact(longest)
-        reason = f"{amount(needed.expected)} of {amount(room.usable_bytes)}; the peak is at: {peak.name}"
+        fits = "fit" if needed.expected <= room.usable_bytes else "do not fit"
+        reason = f"{amount(needed.expected)} {fits} in {amount(room.usable_bytes)}; the peak is at: {peak.name}"
         verdict = verdict_of(needed, room.usable_bytes, [reason])
         quantities["oom"] = Quantity.exact(not verdict.fits)
     table = resolved(scenario, "serve", r.settings)
