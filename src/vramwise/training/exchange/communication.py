@@ -16,11 +16,11 @@ Units are the decoder layers; the root unit is what stands outside them.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import torch_version
+from vramwise.memo import of_model
 from vramwise.models.model import Model
 from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
@@ -77,7 +77,7 @@ class Buffers:
     by_call: Gathered | None = None
 
 
-@lru_cache(maxsize=4096)
+@of_model
 def buffers(model: Model, train: ResolvedTrain, placement: Placement) -> Buffers:
     """Bytes of the buffers of one rank (see the module's table); none for a rank alone.
 
