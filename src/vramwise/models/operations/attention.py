@@ -102,10 +102,7 @@ def rotary(run: Lowering, op: Rotary, *turned: Tensor) -> tuple[Tensor, ...]:
 
 
 def tables_of(run: Lowering, op: Rotary, dtype: str) -> tuple[Tensor, Tensor]:
-    """cos and sin as an operation reads them: those of all layers, a copy with every column twice, or its own.
-
-    A layer makes one for itself in the dtype of its values, which is `dtype`.
-    """
+    """cos and sin as an operation reads them: those of all layers, copies of them, or its own in the values' dtype."""
     width = op.rotary_dim
     if op.table == "own":
         cos, sin = (run.tape.new((1, run.sequence, width), dtype, op=fn) for fn in ("cos", "sin"))
@@ -163,12 +160,6 @@ def _rotate_half_joined(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> T
 def _rotate_half_fp32(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """As `_rotate_half` on fp32 tables, cast back (OLMo)."""
     return run.tape.to(rotate_half(run, x, cos, sin), x.dtype)
-
-
-@ROTATIONS.named("half_copied")
-def _rotate_half_copied(run: Lowering, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """As `rotate_half` on fp32 copies of tables, which each layer makes, and of values, cast back (Hunyuan VL)."""
-    return run.tape.to(rotate_half(run, run.tape.to(x, "fp32"), cos, sin), x.dtype)
 
 
 def _doubled(run: Lowering, table: Tensor) -> Tensor:
