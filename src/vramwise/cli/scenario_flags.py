@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from vramwise.cli import flag
 from vramwise.cli.parsing import CommandParser
-from vramwise.cli.said import LENGTHS, said_number
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, UnknownNameError, UsageError, VramwiseError, clipped, nearest
 from vramwise.scenario import Scenario, read_table_file
@@ -24,7 +23,15 @@ from vramwise.scenario.fields import AllOrSeveral, ModelReference, Several, Tabl
 from vramwise.scenario.names import TASKS
 from vramwise.scenario.nested import called, described, flat, nested_tables, table_beside
 from vramwise.scenario.values import Kind, Switch, Text, Whole
+from vramwise.units import KIB, MIB
 
+LENGTHS = frozenset({
+    "sequence_length", "decoder_sequence_length", "max_model_len", "max_num_batched_tokens", "chunked_prefill_size",
+    "max_total_tokens", "n_ctx", "max_kv_size", "prefill_step_size", "prompt_tokens", "new_tokens",
+})  # fmt: skip
+"""Keys that count tokens: only of these is a k 1,024 without doubt; a file writes the number out."""
+_MOST_DIGITS = 12
+_THOUSANDS = {"k": KIB, "m": MIB}
 HYPERPARAMETERS: dict[str, Kind[object]] = {
     "model_type": Text(help="its transformers model type (default: llama)"),
     "hidden_size": Whole(help="width of the residual stream"),
@@ -286,6 +293,13 @@ def _file_table(data: Mapping[str, object], name: str) -> Mapping[str, object]:
     if table is not None and not isinstance(table, Mapping):
         raise ScenarioError(name, "expected a table")
     return flat(TABLES[name], table or {}, name)
+
+
+def said_number(text: str) -> int | None:
+    """`4096`, `4k`, `1M` as a whole number; None for what is none."""
+    unit = _THOUSANDS.get(text[-1:].lower(), 1)
+    digits = text[:-1] if unit != 1 else text
+    return int(digits) * unit if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
 
 def _raw(key: str, kind: Kind[object], value: str | bool) -> object:

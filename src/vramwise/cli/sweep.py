@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from vramwise.cli import flag
-from vramwise.cli.said import said_number
-from vramwise.cli.scenario_flags import read_flag
+from vramwise.cli.scenario_flags import read_flag, said_number
 from vramwise.errors import UsageError, clipped, nearest
 from vramwise.records import record
 from vramwise.result import VerdictWord

@@ -16,26 +16,12 @@ from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.values import fraction
 
 _PROGRAM = "llama-cookbook"
-_OWN = frozenset(
-    {
-        *(
-            "enable_fsdp",
-            "peft_method",
-            "batch_size_training",
-            "batching_strategy",
-            "context_length",
-            "use_fast_kernels",
-        ),
-        *(
-            "dist_checkpoint_root_folder",
-            "dist_checkpoint_folder",
-            "low_cpu_fsdp",
-            "freeze_layers",
-            "num_freeze_layers",
-        ),
-    }
-)
-"""Flags that a script of one's own of that name would not have."""
+_MODULES = ("llama_cookbook", "llama_recipes")
+_OWN = frozenset({
+    "enable_fsdp", "peft_method", "batch_size_training", "batching_strategy", "context_length", "use_fast_kernels",
+    "dist_checkpoint_root_folder", "dist_checkpoint_folder", "low_cpu_fsdp", "freeze_layers", "num_freeze_layers",
+})  # fmt: skip
+"""Flags that a script of one's own, called finetuning.py, would not have."""
 _CONFIGURATIONS = ("fsdp_config", "lora_config", "quantization_config", "train_config")
 _STRATEGIES = {"FULL_SHARD": "full-shard", "SHARD_GRAD_OP": "shard-grad-op", "HYBRID_SHARD": "hybrid-shard"}
 
@@ -44,7 +30,7 @@ def read(start: Start) -> Launch:
     """The scenario of the script. Raises UsageError for what cannot be read."""
     words = tuple(_plain(word) for word in start.words)
     named = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("-")}
-    if not named & _OWN:
+    if not named & _OWN and not any(module in start.program for module in _MODULES):
         from vramwise.interop.launch import trainer
 
         return trainer.read(replace(start, engine="trainer", is_script=True))

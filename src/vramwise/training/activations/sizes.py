@@ -31,9 +31,15 @@ from vramwise.training.activations.block_ends import (
     streams_of,
     tables,
 )
-from vramwise.training.activations.checkpointing import ARGUMENTS, cached_by_outputs, graphs_left, kept_storages
+from vramwise.training.activations.checkpointing import (
+    ARGUMENTS,
+    brought_with_batch,
+    cached_by_outputs,
+    graphs_left,
+    kept_storages,
+    masks_held,
+)
 from vramwise.training.activations.loss import logits_held
-from vramwise.training.activations.of_all_layers import brought_with_batch, masks_held
 from vramwise.training.activations.recording import micro_batch
 from vramwise.training.model_states.trained import rounded
 from vramwise.training.recipe.gradient_life import adds_into_main_gradients, reentrant

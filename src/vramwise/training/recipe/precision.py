@@ -19,7 +19,6 @@ from functools import cache
 
 from vramwise.errors import VramwiseError
 from vramwise.frameworks import framework_of
-from vramwise.hardware import find_gpu
 from vramwise.models.model import Model
 from vramwise.scenario import Scenario, TrainSettings
 from vramwise.training.recipe.framework_defaults import ADAPTERS, with_framework_defaults
@@ -82,8 +81,12 @@ def without_bf16(scenario: Scenario) -> str:
 
 @cache
 def _without(card: str) -> str:
+    if not card:
+        return ""
+    from vramwise.hardware import find_gpu
+
     try:
-        gpu = find_gpu(card).gpu if card else None
+        gpu = find_gpu(card).gpu
     except VramwiseError:
         return ""
     return gpu.name if gpu is not None and gpu.supports("bf16") is False else ""
