@@ -205,6 +205,18 @@ def test_a_cache_file_brings_no_code(tmp_path):
         recorded_shapes._Reader(io.BytesIO(pickle.dumps(Evil()))).load()
 
 
+def test_nor_code_that_a_module_of_ours_imports():
+    """A class of another package is found by the dotted name in which `vramwise.web.static` has it."""
+    import io
+    import pickle
+    import subprocess
+
+    named = b"\x80\x04\x8c\x13vramwise.web.static\x8c\x10subprocess.Popen\x93."
+    assert pickle.loads(named) is subprocess.Popen
+    with pytest.raises(pickle.UnpicklingError, match="no part of a description"):
+        recorded_shapes._Reader(io.BytesIO(named)).load()
+
+
 def test_families_are_words_of_names_and_types():
     assert family_of("meta-llama/Meta-Llama-3.1-8B") == family_of("meta-llama/Llama-3.3-70B-Instruct") == "llama"
     assert "Qwen/Qwen3-8B" in members("qwen3")

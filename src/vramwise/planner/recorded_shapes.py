@@ -158,7 +158,10 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> object:
         found = super().find_class(module, name) if module.startswith(_PACKAGE) else None
-        if isinstance(found, type) or (module.startswith(_OPERATIONS) and isinstance(found, FunctionType)):
+        home = getattr(found, "__module__", "")  # not what a module of ours imports: vramwise.x "subprocess.Popen"
+        if isinstance(found, type) and home.startswith(_PACKAGE):
+            return found
+        if isinstance(found, FunctionType) and home.startswith(_OPERATIONS):
             return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a description")
 
