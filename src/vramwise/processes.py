@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
@@ -35,8 +34,13 @@ def processes_beside() -> int:
 
 
 def begin_process() -> None:
-    """What a process does first: interrupts are its parent's to answer, and it does not outlive that."""
+    """What a process does first: interrupts are its parent's to answer, it does not outlive that, and it is silent.
+
+    Answers and errors go to the parent. What would still be printed is of a queue that ended while it was read.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not os.environ.get("VRAMWISE_DEBUG"):
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -49,21 +53,17 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _stop(pid: int | None) -> None:
-    if pid is not None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGSTOP)
-
-
 def end_processes(pool: ProcessPoolExecutor) -> None:
     """End the processes at once: those that nobody waits for may still be at work that takes minutes.
 
-    All of them stop before the first ends: one that reads on where another was cut off prints a traceback.
+    The pool's thread may be reading an answer just then: it waits for the rest of one that was cut off as long as
+    somebody may still write it, and this process holds the pipe open too (Python 3.11 concurrent/futures/process.py
+    `wait_result_broken_or_wakeup`: `result_reader.recv()`).
     """
     processes = list((pool._processes or {}).values())
-    if sys.platform != "win32":
-        for process in processes:
-            _stop(process.pid)
+    answers = getattr(pool._result_queue, "_writer", None)
+    if answers is not None:
+        answers.close()
     for process in processes:
         process.kill()
     pool.shutdown(cancel_futures=True)  # its thread collects them: two who wait for one process may both miss its end
