@@ -287,3 +287,11 @@ def test_a_case_is_of_a_log(log, tmp_path, capsys):
     assert main(["compare", str(result), str(result), "--save-case", str(cases)]) == 2
     assert "--save-case belongs to a log" in capsys.readouterr().err
     assert not cases.exists()
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_log_without_a_word_is_said_to_be_empty(content, tmp_path):
+    file = tmp_path / "empty.log"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SourceError, match=r"empty\.log: the file is empty$"):
+        read_log(str(file))

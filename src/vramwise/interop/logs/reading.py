@@ -97,6 +97,8 @@ def read_log(path: str, engine: str | None = None) -> Reading:
     is in it.
     """
     lines, cut = _lines(path)
+    if not any(line.strip() for line in lines):
+        raise SourceError(f"{shown_path(path)}: the file is empty")
     counts = {name: sum(1 for line in lines if log.signs.search(line)) for name, log in _LOGS.items()}
     best = max(counts, key=lambda name: counts[name])
     found = engine if engine in _LOGS else best if counts[best] else None
