@@ -9,7 +9,7 @@ from vramwise.errors import UnknownNameError
 from vramwise.hardware import find_gpu
 from vramwise.records import record
 from vramwise.result import Node, Result
-from vramwise.scenario import Scenario
+from vramwise.scenario import Scenario, TrainSettings
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 
 
@@ -113,6 +113,12 @@ class Asked:
         """The low end of a searched limit (`max_batch`, `max_seq`), where the answer has it."""
         found = self.result.quantities.get(name)
         return int(found.low) if found is not None else None
+
+
+def rows_of_a_sample(train: TrainSettings) -> int:
+    """Rows of a micro batch that only come together: a preference is the chosen and the rejected answer of a prompt
+    (trl 1.16 trainer/dpo_trainer.py DataCollatorForPreference: `chosen + rejected`)."""
+    return 2 if train.loss == "preference" else 1
 
 
 def runs(asked: Asked, feature: str) -> bool:

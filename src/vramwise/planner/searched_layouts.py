@@ -16,7 +16,7 @@ from vramwise.frameworks import framework_of
 from vramwise.models.model import Model
 from vramwise.planner.beside import WORTH_BESIDE, Beside
 from vramwise.planner.card_precision import for_the_card
-from vramwise.planner.changes import changed
+from vramwise.planner.changes import changed, rows_of_a_sample
 from vramwise.planner.combinations import Seen
 from vramwise.planner.layouts import layouts
 from vramwise.planner.option import RECOMPUTE, Wishes
@@ -123,12 +123,17 @@ def _faster_and_faster(
             yield Candidate(values, need.needed_bytes, need.word, fastest)
 
 
+def _micro_batches(scenario: Scenario) -> list[int]:
+    """The sizes to try: whole samples."""
+    return [size for size in MICRO_BATCHES if size % rows_of_a_sample(scenario.train) == 0]
+
+
 def _needs(
     scenario: Scenario, structure: Mapping[str, object], wishes: Wishes, seen: Seen
 ) -> dict[int, _Need]:  # fmt: skip
     """What every micro-batch needs; those that accumulate gradients are a structure apart from those that do not."""
     stated = scenario.train.micro_batch_size
-    sizes = [stated] if "micro_batch_size" in wishes.keep else sorted({stated, *MICRO_BATCHES})
+    sizes = [stated] if "micro_batch_size" in wishes.keep else sorted({stated, *_micro_batches(scenario)})
     found: dict[int, _Need] = {}
     groups: dict[bool, list[int]] = {}
     for batch in sizes:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from vramwise.frameworks import Framework, framework_of
-from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, runs
+from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, rows_of_a_sample, runs
 
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
@@ -60,7 +60,7 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
     keeps = asked.settings.get("checkpointing") != "full"
     again: dict[str, object] = _CHECKPOINTED if keeps else {}
     said, slower = (", checkpointing full", "; slower steps") if keeps else ("", "")
-    least = {**again, "micro_batch_size": 1, "loss": "fused-linear"}
+    least = {**again, **_leanest(asked)}
     if shared and keeps:
         yield Change(f"checkpointing full{shared}", {**again, **share}, "slower steps", Cost.TIME)
     for method, _ in _METHODS.get(asked.scenario.train.method, ()):
@@ -73,9 +73,16 @@ def training_combinations(asked: Asked) -> Iterator[Change]:
             cost = f"adapters; experts in 4 bit too{slower}"
             yield Change(words, {**values, **again}, cost, Cost.ANOTHER_METHOD)
         if method == "qlora":
-            words += ", micro_batch_size 1, loss fused-linear"
-            yield Change(words, {**values, **least}, f"adapters{slower}; Liger", Cost.ANOTHER_METHOD)
+            words, liger = f"{words}, {_named(_leanest(asked))}", "; Liger" if "loss" in least else ""
+            yield Change(words, {**values, **least}, f"adapters{slower}{liger}", Cost.ANOTHER_METHOD)
     yield from _leanest_on_more_gpus(asked, least)
+
+
+def _leanest(asked: Asked) -> dict[str, object]:
+    """The smallest micro batch, without logits; a loss that compares answers stays what it is."""
+    train = asked.scenario.train
+    sizes: dict[str, object] = {"micro_batch_size": rows_of_a_sample(train)}
+    return sizes if train.loss == "preference" else {**sizes, "loss": "fused-linear"}
 
 
 def _leaner_steps(asked: Asked) -> Iterator[Change]:
@@ -87,8 +94,9 @@ def _leaner_steps(asked: Asked) -> Iterator[Change]:
         parts.append(("checkpointing full", _CHECKPOINTED, "slower steps"))
     if settings.get("loss") in _LOSSES_WITH_LOGITS:
         parts.append(("loss fused-linear", {"loss": "fused-linear"}, "Liger or cut cross-entropy"))
-    if asked.scenario.train.micro_batch_size > 1:
-        parts.append(("micro_batch_size 1", {"micro_batch_size": 1}, "accumulate gradients"))
+    fewest = rows_of_a_sample(asked.scenario.train)
+    if asked.scenario.train.micro_batch_size > fewest:
+        parts.append((f"micro_batch_size {fewest}", {"micro_batch_size": fewest}, "accumulate gradients"))
     for many in range(2, len(parts) + 1):
         together = parts[:many]
         values = {key: value for _, more, _ in together for key, value in more.items()}
@@ -177,15 +185,15 @@ def _of_activations(asked: Asked) -> Iterator[Change]:
     if settings.get("checkpointing") != "full":
         words, cost = "checkpointing full", "about 30 % more compute"
         yield Change(words, _CHECKPOINTED, cost, Cost.TIME, flow)
-    batch = asked.scenario.train.micro_batch_size
-    if batch > 1:
+    batch, fewest = asked.scenario.train.micro_batch_size, rows_of_a_sample(asked.scenario.train)
+    if batch > fewest:
         most = asked.at_least("max_batch") if asked.is_short else None
-        smaller = most if most is not None and 1 <= most < batch else 1
+        smaller = most // fewest * fewest if most is not None and fewest <= most < batch else fewest
         words, cost = f"micro_batch_size {smaller}", "fewer tokens a step; accumulate gradients"
         yield Change(words, {"micro_batch_size": smaller}, cost, Cost.SMALLER_STEPS, flow)
-    if asked.result.peak_phase == "evaluation" and settings.get("eval_batch_size") != 1:
-        cost = "slower evaluation"
-        yield Change("eval_batch_size 1", {"eval_batch_size": 1}, cost, Cost.SMALLER_STEPS, flow)
+    if asked.result.peak_phase == "evaluation" and settings.get("eval_batch_size") != fewest:
+        words, cost = f"eval_batch_size {fewest}", "slower evaluation"
+        yield Change(words, {"eval_batch_size": fewest}, cost, Cost.SMALLER_STEPS, flow)
     length = settings.get("sequence_length")
     if isinstance(length, int) and length > 1:
         half = length // 2
@@ -278,8 +286,8 @@ def _leanest_on_more_gpus(asked: Asked, least: dict[str, object]) -> Iterator[Ch
     shared, _, usable = parts
     fewest = _fewest_gpus(2 * asked.scenario.num_gpus, shared, 0, usable)
     keeps = "checkpointing" in least
-    words = f"{', checkpointing' if keeps else ''}, micro_batch_size 1, loss fused-linear"
-    cost = f"more GPUs{'; slower steps' if keeps else ''}; Liger"
+    words = f"{', checkpointing' if keeps else ''}, {_named(_leanest(asked))}"
+    cost = f"more GPUs{'; slower steps' if keeps else ''}{'; Liger' if 'loss' in least else ''}"
     for many in (fewest, 2 * fewest):
         if many <= _MOST_GPUS:
             yield _on_more_gpus(asked, many, least, words, cost)
