@@ -168,6 +168,12 @@ def test_a_mistake_is_told_in_chinese(command, tmp_path, monkeypatch, capsys):
     assert ENGLISH.findall(re.sub(r"vramwise [a-z]+", "", err)) == []
 
 
+def test_the_summary_of_a_batch_is_chinese(tmp_path, capsys):
+    (tmp_path / "lines.jsonl").write_text("{}\n[]\n{}\n", encoding="utf-8")
+    _, _, err = said(f"--lang zh batch {tmp_path / 'lines.jsonl'}", capsys)
+    assert err == "vramwise: 3 行中有 3 行出错：第 1，2，3 行\n"
+
+
 def test_every_help_is_there(monkeypatch):
     found: dict[str, str] = {}
 

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import IO, BinaryIO, NamedTuple, Protocol
 
 from vramwise import __version__
+from vramwise.cli.language import complain
 from vramwise.cli.site_flags import add_site_arguments
 from vramwise.errors import ScenarioError, SourceError, UsageError, VramwiseError, clipped
 from vramwise.files import open_to_read, shown_path, written
@@ -368,4 +369,4 @@ def _report(count: int, bad: list[int]) -> None:
     if not bad:
         return
     named = ", ".join(map(str, bad[:MOST_LINES_NAMED])) + (", …" if len(bad) > MOST_LINES_NAMED else "")
-    print(f"vramwise: {len(bad):,} of {counted(count, 'line')} answered with an error: line {named}", file=sys.stderr)
+    complain(f"{len(bad):,} of {counted(count, 'line')} answered with an error: line {named}")
