@@ -9,6 +9,7 @@ import pytest
 from vramwise import estimate
 from vramwise.cli.main import main
 from vramwise.estimation import described_model
+from vramwise.hardware import find_gpu
 from vramwise.planner.card_precision import precision_of_the_card
 from vramwise.planner.machine import machine_of
 from vramwise.planner.option import Wishes
@@ -16,6 +17,8 @@ from vramwise.planner.plan import plan
 from vramwise.planner.tuning import FULL, LORA, best_step
 from vramwise.planner.ways import Question
 from vramwise.scenario import Scenario
+from vramwise.training.counters import left_out_by_the_card
+from vramwise.training_parts import as_resolved
 
 MODEL = "Qwen/Qwen3-0.6B"
 
@@ -31,6 +34,14 @@ def asked(gpu: str, **train: object) -> Scenario:
         ({"method": "lora"}, {"precision": "fp16-mixed", "param_dtype": "fp16"}),
         ({"zero_stage": 2}, {"precision": "fp16-master"}),
         ({"framework": "megatron"}, {"precision": "fp16-master"}),
+        (
+            {"framework": "transformers", "framework_version": "trl 0.20", "method": "qlora"},
+            {"precision": "fp16-mixed", "param_dtype": "fp16"},
+        ),
+        (
+            {"framework": "transformers", "framework_version": "trl 1.16", "method": "qlora"},
+            {},
+        ),  # its adapters are bf16
         ({"precision": "bf16-mixed"}, {}),
         ({"precision": "fp32"}, {}),
     ],
@@ -67,3 +78,12 @@ def test_fp16_is_said_to_be_of_the_same_size_only_where_it_is():
 
     assert "weights that train stay in fp32" in said(precision="bf16")
     assert "the same sizes" in said(method="lora", precision="bf16")
+
+
+def test_nobody_is_advised_to_scale_gradients_of_bf16_adapters():
+    trl = {"framework": "transformers", "framework_version": "trl 1.16", "precision": "bf16-mixed", "method": "qlora"}
+    scenario = Scenario.from_dict({"model": "Qwen/Qwen2.5-7B", "task": "train", "gpu": "t4", "train": {
+        **trl, "micro_batch_size": 8, "sequence_length": 1024}})  # fmt: skip
+    assert [why for why in left_out_by_the_card(as_resolved(scenario), find_gpu("t4").gpu) if "bf16" in why] == [
+        "Tesla T4 does not compute in bf16: torch emulates it"
+    ]

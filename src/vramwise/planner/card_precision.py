@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from vramwise.errors import VramwiseError
 from vramwise.planner.changes import changed
 from vramwise.scenario import Scenario
-from vramwise.training.recipe.precision import in_fp16, is_open, stating, takes_fp16
+from vramwise.training.recipe.precision import in_fp16, is_open, refused_in_fp16, stating, takes_fp16
 from vramwise.training_parts import as_resolved
 
 
@@ -21,6 +21,8 @@ def precision_of_the_card(scenario: Scenario) -> Mapping[str, object]:
     """The settings that say so; empty where bf16 is right, and where the framework has no other.
 
     Also for programs that would run in emulated bf16 there, which is several times slower: who is advised takes fp16.
+    Not where the program makes adapters bf16 in any case, as TRL does on a quantized base: those train in emulated
+    bf16 alone.
     """
     if not is_open(scenario):
         return {}
@@ -29,7 +31,7 @@ def precision_of_the_card(scenario: Scenario) -> Mapping[str, object]:
         if takes_fp16(scenario):  # what it is estimated in unasked
             return stating(decided.precision, decided) if decided.compute_dtype == "fp16" else {}
         values = in_fp16(decided)
-        as_resolved(changed(scenario, values))
+        made = as_resolved(changed(scenario, values))
     except VramwiseError:
         return {}
-    return values
+    return {} if refused_in_fp16(made) else values

@@ -27,6 +27,7 @@ from vramwise.training.layout.parallel import Placement
 from vramwise.training.recipe.attention import KEEPS_NO_SCORES
 from vramwise.training.recipe.fp8_weights import has_transformer_engine
 from vramwise.training.recipe.lengths import has_spread
+from vramwise.training.recipe.precision import refused_in_fp16
 from vramwise.training.recipe.settings import lengths_vary
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.training.step.state import Moment
@@ -199,7 +200,8 @@ def left_out_by_the_card(train: ResolvedTrain, gpu: Gpu | None) -> list[str]:
     if "bf16" in (train.compute_dtype, train.param_dtype) and gpu.supports("bf16") is False:
         narrow = train.method == "full" and train.param_dtype == "bf16" and train.master_dtype is None
         sizes = "whose weights that train stay in fp32" if narrow else "the same sizes"
-        found.append(f"{gpu.name} does not compute in bf16: use an fp16 precision ({sizes})")
+        advice = "torch emulates it" if refused_in_fp16(train) else f"use an fp16 precision ({sizes})"
+        found.append(f"{gpu.name} does not compute in bf16: {advice}")
     return found
 
 

@@ -74,6 +74,11 @@ def stating(precision: str, decided: TrainSettings) -> Mapping[str, str]:
     return {"precision": precision, **({"param_dtype": "fp16"} if adapts else {})}
 
 
+def refused_in_fp16(decided: TrainSettings) -> bool:
+    """Whether adapters get bf16 gradients, for which torch's scaler of fp16 has no kernel."""
+    return decided.method in ADAPTERS and decided.precision.endswith("-mixed") and decided.lora_dtype == "bf16"
+
+
 def without_bf16(scenario: Scenario) -> str:
     """The name of a card of the scenario that does not compute in bf16; empty where all do."""
     return next(filter(None, map(_without, scenario.gpus or (scenario.gpu or "",))), "")
