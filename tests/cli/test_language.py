@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib.resources import files
 
 import pytest
@@ -172,6 +173,14 @@ def test_the_summary_of_a_batch_is_chinese(tmp_path, capsys):
     (tmp_path / "lines.jsonl").write_text("{}\n[]\n{}\n", encoding="utf-8")
     _, _, err = said(f"--lang zh batch {tmp_path / 'lines.jsonl'}", capsys)
     assert err == "vramwise: 3 行中有 3 行出错：第 1，2，3 行\n"
+
+
+@pytest.mark.parametrize("command", ["dry-run gpt2 --task train", "measure gpt2 --task train", "mfu --measure-peak"])
+def test_that_torch_is_missing_is_told_in_chinese(command, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, err = said(f"--lang zh {command}", capsys)
+    assert code == 1
+    assert re.search("需要 torch.*：pip install", err)
 
 
 def test_every_help_is_there(monkeypatch):
