@@ -22,6 +22,7 @@ CONFIGS = {
     "bert": DENSE,
     "roberta": DENSE,
     "distilbert": {"vocab_size": 1000, "dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128},
+    "biogpt": DENSE,
     "bloom": {"vocab_size": 1000, "hidden_size": 64, "n_layer": 2, "n_head": 4},
     "deepseek_v3": LATENT,
     "falcon": SMALL,

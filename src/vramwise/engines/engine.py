@@ -142,6 +142,8 @@ class Engine:
     """Rows that embedding and head are padded to before they are cut."""
     fuses_layers: bool = True
     """Query, key and value are one tensor, gate and up another."""
+    lays_out_layers: bool = False
+    """It lays the layers over all GPUs that there are by itself, without a number of ranks."""
     last_stages_take_more: bool = False
     """Layers that pipeline stages do not share evenly go to the last stages, not to those before the last."""
     experts_over_data_ranks: bool = False

@@ -54,7 +54,7 @@ def serving_changes(asked: Asked) -> Iterator[Change]:
     else:
         yield from _of_the_pool(asked)
     yield from _smaller(asked, "max_model_len", "max_seq", "shorter requests", Cost.SHORTER)
-    yield from _of_more_gpus(asked)
+    yield from _twice_the_gpus(asked) if engine.lays_out_layers else _of_more_gpus(asked)
     yield from _of_another_engine(asked)
 
 
@@ -89,6 +89,8 @@ def generation_changes(asked: Asked) -> Iterator[Change]:
     if asked.settings.get("cache_implementation") != "quantized":
         words = "cache_implementation quantized"
         yield Change(words, {"cache_implementation": "quantized"}, "slower; some quality", Cost.PRECISION)
+    if asked.scenario.num_gpus > 1:
+        yield from _twice_the_gpus(asked)
 
 
 def loading_changes(asked: Asked) -> Iterator[Change]:
@@ -219,7 +221,7 @@ def _layout_words(ranks: int, stages: int) -> str:
 
 def _of_idle_gpus(asked: Asked, engine: Engine) -> Iterator[Change]:
     """Every GPU that was counted, where the engine uses fewer of them."""
-    if engine.reads_gguf:
+    if engine.reads_gguf or engine.lays_out_layers:
         return
     for ranks, stages in _idle_layouts(asked):
         words = _layout_words(ranks, stages)
@@ -274,7 +276,13 @@ def _of_llama_cpp(asked: Asked) -> Iterator[Change]:
     if not settings.get("no_kv_offload") and asked.scenario.num_gpus and cache is not None:
         cost, most = "the cache on the host: much slower", int(cache.high)
         yield Change("no_kv_offload", {"no_kv_offload": True}, cost, Cost.HOST_MEMORY, most)
-    if asked.scenario.num_gpus and not asked.scenario.serve.tensor_split and not asked.scenario.gpus:
+    if not asked.scenario.serve.tensor_split:
+        yield from _twice_the_gpus(asked)
+
+
+def _twice_the_gpus(asked: Asked) -> Iterator[Change]:
+    """For programs that lay layers over the cards by themselves."""
+    if asked.scenario.num_gpus and not asked.scenario.gpus:
         many = 2 * asked.scenario.num_gpus
         yield Change(f"{many} GPUs", {"num_gpus": many}, "more GPUs", Cost.MORE_GPUS)
 

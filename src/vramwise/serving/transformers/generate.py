@@ -1,4 +1,4 @@
-"""`task: generate`: the peak of transformers' `generate` on one GPU, the largest batch and the longest prompt."""
+"""`task: generate`: the peak of transformers' `generate` on the fullest GPU, the largest batch, the longest prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vramwise.largest import largest_within
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
 from vramwise.records import record
-from vramwise.result import Node, Phase, Quantity, Result
+from vramwise.result import Node, Phase, Quantity, Rank, Result
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import GenerateSettings
 from vramwise.scenario.inference import PIPELINE_KEYS
@@ -23,8 +23,10 @@ from vramwise.serving.common.answer import amount, assemble, context_node, inter
 from vramwise.serving.common.resolved import AS_THE_MODEL
 from vramwise.serving.common.storage import dtype_notes, storage_of
 from vramwise.serving.common.versions import version_of
+from vramwise.serving.transformers.cards import Card, only_card
 from vramwise.serving.transformers.inference import simpler_walk_note
 from vramwise.serving.transformers.moments import Plan, generate_weights, moments_of, transient_bytes
+from vramwise.serving.transformers.several_cards import laid_over
 from vramwise.verdict import verdict_of
 
 DEFAULT_PROMPT_TOKENS = 1024
@@ -47,19 +49,28 @@ class Sizes:
 
 @record
 class _Run:
-    """A generation on one kind of card."""
+    """A generation on one kind of card; `cards`, each with its weights, are those that hold a part of the model."""
 
     model: Model
     plan: Plan
-    weights: Node
+    cards: tuple[tuple[Card, Node], ...]
     context: Node
 
+    def moments_of_cards(self, plan: Plan) -> list[tuple[Phase, ...]]:
+        return [moments_of(self.model, plan, card, weights, self.context) for card, weights in self.cards]
+
+    def fullest(self, plan: Plan) -> int:
+        """Which of the cards needs most."""
+        needs = [_need(moments) for moments in self.moments_of_cards(plan)]
+        return needs.index(max(needs))
+
     def moments(self, plan: Plan) -> tuple[Phase, ...]:
-        return moments_of(self.model, plan, self.weights, self.context)
+        """Those of the fullest card."""
+        return max(self.moments_of_cards(plan), key=_need)
 
     def need(self, plan: Plan) -> int:
         """Expected bytes of the fullest moment, which is what the verdict holds against the card."""
-        return max(moment.bytes for moment in self.moments(plan))
+        return _need(self.moments(plan))
 
     def need_of_batch(self, batch: int) -> int:
         return self.need(replace(self.plan, batch=batch))
@@ -69,7 +80,11 @@ class _Run:
 
     @property
     def held_always(self) -> int:
-        return self.weights.bytes + self.context.bytes
+        return max(weights.bytes for _, weights in self.cards) + self.context.bytes
+
+
+def _need(moments: Sequence[Phase]) -> int:
+    return max(moment.bytes for moment in moments)
 
 
 def estimate_generate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> Result:
@@ -100,8 +115,11 @@ def generation(
 ) -> Result:  # fmt: skip
     """The answer for a plan; `table` is the scenario that it states."""
     context = context_node(gpu, of_torch=True)
-    run = _Run(model, plan, generate_weights(model, plan.storage), context)
-    moments = run.moments(plan)
+    over = laid_over(scenario, model, plan, gpu, context)
+    cards = over.cards if over is not None else (only_card(model),)
+    run = _Run(model, plan, tuple((card, generate_weights(card.held, plan.storage)) for card in cards), context)
+    fullest, moments = run.fullest(plan), run.moments(plan)
+    weights = run.cards[fullest][1]
     last = moments[-1].components.find("KV cache")
     peak = max(moments, key=lambda moment: moment.bytes)
     allocated = [interval(m.components) for m in moments]
@@ -109,12 +127,12 @@ def generation(
     peak_allocated = Quantity(
         int(top.low) - context.low, int(top.expected) - context.bytes, int(top.high) - context.high
     )
-    certain = run.weights.low
+    certain = weights.low
     top = around("nvidia_smi", top, "generation", top.expected, certain + context.low)
     peak_allocated = around("peak_allocated", peak_allocated, "generation", peak_allocated.expected, certain)
     quantities = {
         "params": Quantity.exact(model.num_parameters),
-        "weights": interval(run.weights),
+        "weights": interval(weights),
         "kv_cache_bytes": interval(last) if last is not None else Quantity.exact(0),
         "activation_peak": Quantity.exact(transient_bytes(model, plan, plan.prompt)),
         "peak_allocated": peak_allocated,
@@ -134,28 +152,20 @@ def generation(
     )
     said = dtype_notes(model, scenario.generate.dtype)
     left_out = f"not counted: {model.not_counted}" if model.not_counted else ""
-    several = _several_gpus_note(scenario, run.weights)
     notes = [
         *said,
         left_out,
         model.text_only_note,
         simpler,
-        several,
+        *(over.notes(fullest, weights) if over is not None else ()),
         _length_note(model, plan),
         _flash_note(scenario, run, moments),
     ]
-    return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes))
-
-
-def _several_gpus_note(scenario: Scenario, weights: Node) -> str:
-    """Where more GPUs are there than the one on which `generate` runs unless the model was loaded over several."""
-    count = scenario.num_gpus or 1
-    if count < 2:
-        return ""
-    each = amount(weights.bytes // count)
-    return (
-        f'the answer is for one GPU: device_map="auto" would lay the layers on all {count}, {each} of weights on each'
-    )
+    ranks = None
+    if over is not None:
+        needs = zip(cards, run.moments_of_cards(plan), strict=True)
+        ranks = tuple(Rank(f"GPU {card.number}", _need(held)) for card, held in needs)
+    return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes), ranks)
 
 
 def _flash_note(scenario: Scenario, run: _Run, moments: Sequence[Phase]) -> str:

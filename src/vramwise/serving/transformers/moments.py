@@ -12,7 +12,8 @@ from vramwise.serving.common.layouts import PLAIN
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.common.weight_nodes import weights_node, with_buffers
 from vramwise.serving.common.weights import stage_weights
-from vramwise.serving.transformers.dynamic_cache import dynamic_cache, source_tokens
+from vramwise.serving.transformers.cards import Card
+from vramwise.serving.transformers.dynamic_cache import FP32_BYTES, dynamic_cache, source_tokens
 from vramwise.serving.transformers.fixed_cache import RESIDUAL_TOKENS, quantized_bytes, static_bytes
 from vramwise.serving.transformers.inference import layer_peak_bytes
 from vramwise.units import GIB, MIB
@@ -84,15 +85,15 @@ def _largest_layer_cache(model: Model, plan: Plan, tokens: int) -> int:
     return widest * tokens * plan.rows * plan.cache_bytes_per_element
 
 
-def transient_bytes(model: Model, plan: Plan, tokens: int) -> int:
-    """Bytes alive in the fullest layer while `tokens` of every row pass."""
+def transient_bytes(model: Model, plan: Plan, tokens: int, *, embeds: bool = True) -> int:
+    """Bytes alive in the fullest layer while `tokens` of every row pass, on a card that `embeds` them or does not."""
     size = plan.storage.bytes_per_element
     if tokens == 1:
         live = forward_live_set(model).elements * plan.rows * size
         return max(live, _decode_scores(model, plan))
     live = layer_peak_bytes(
         model, dtype=plan.storage.dtype, element_bytes=size, attention=plan.attention, batch=plan.rows,
-        sequence=tokens, version=plan.version,
+        sequence=tokens, version=plan.version, embeds=embeds,
     )  # fmt: skip
     # an unpacked weight lives during its product, when the product's largest tensor is not there yet
     unpacked = _unpacked_bytes(model, plan, tokens)
@@ -107,35 +108,44 @@ def _decode_scores(model: Model, plan: Plan) -> int:
     return plan.rows * most_attention_heads(model) * (plan.prompt + plan.new) * per_key
 
 
-def _logits_bytes(model: Model, plan: Plan, tokens: int) -> int:
-    """Logits that the head makes, with the fp32 copy that sampling works on."""
+def _card_transient_bytes(model: Model, plan: Plan, tokens: int, card: Card) -> int:
+    """The same on one card: without layers the hidden states that arrive there, and their norm."""
+    if card.has_layers:
+        return transient_bytes(model, plan, tokens, embeds=card.is_first)
+    return 2 * model.hidden_size * plan.rows * tokens * plan.storage.bytes_per_element
+
+
+def _logits_bytes(model: Model, plan: Plan, tokens: int, card: Card) -> tuple[int, int, int]:
+    """Low, expected and high bytes of logits: as the head makes them, and the fp32 copy that sampling works on.
+
+    Of several cards the head's makes them, and the first samples, or scores them (lm_eval's huggingface.py
+    `_model_call`); a loss lies with the head. Scored ones may be held in the dtype too, by whoever asked for them.
+    """
     rows = plan.rows  # beams are expanded before the prefill (generation/utils.py _expand_inputs_for_generation)
-    if plan.scored:
-        return rows * tokens * model.logit_width * SCORED_BYTES
-    kept = 1 if plan.version >= LAST_LOGITS_ONLY else tokens
-    compute = plan.storage.bytes_per_element
-    return rows * kept * model.logit_width * (compute + 4)
+    kept = 1 if plan.version >= LAST_LOGITS_ONLY and not plan.scored else tokens
+    values = rows * kept * model.logit_width
+    made = values * plan.storage.bytes_per_element
+    worked_on = values * SCORED_BYTES if plan.scored else made + values * FP32_BYTES
+    high = worked_on + made if plan.scored else worked_on
+    if card.is_first:
+        return worked_on, worked_on, high
+    return (made, made, high if plan.scored else made) if card.has_head else (0, 0, 0)
 
 
-def _logits_in_dtype(model: Model, plan: Plan, tokens: int) -> int:
-    """Logits that are scored may be held as the head made them too, by whoever asked for them."""
-    return plan.rows * tokens * model.logit_width * plan.storage.bytes_per_element if plan.scored else 0
-
-
-def moments_of(model: Model, plan: Plan, weights: Node, context: Node) -> tuple[Phase, ...]:
-    """Load, prefill, the head's logits after it, and the fullest token of those that follow.
+def moments_of(model: Model, plan: Plan, card: Card, weights: Node, context: Node) -> tuple[Phase, ...]:
+    """Of one card: load, prefill, the head's logits after it, and the fullest token of those that follow.
 
     Without a cache every token passes again with all before it. A prompt that is scored is followed by nothing.
     """
-    load = _loading(model, plan, weights, context)
+    load = _loading(card.held, plan, weights, context)
     if plan.scored:
-        return load, _moment("scoring", model, plan, weights, context, 1, plan.prompt)
+        return load, _moment("scoring", model, plan, card, weights, context, 1, plan.prompt)
     again = 0 if plan.cache != "none" or model.head == "seq2seq-lm" else plan.prompt
     passing = ((token, 1 + (again and again + token - 2)) for token in _fullest_tokens(plan))
-    tokens = (_moment("decode", model, plan, weights, context, token, more) for token, more in passing)
+    tokens = (_moment("decode", model, plan, card, weights, context, token, more) for token, more in passing)
     return (
         load,
-        _moment("prefill", model, plan, weights, context, 1, plan.prompt),
+        _moment("prefill", model, plan, card, weights, context, 1, plan.prompt),
         max(tokens, key=lambda moment: moment.bytes),
     )
 
@@ -146,16 +156,18 @@ def _fullest_tokens(plan: Plan) -> set[int]:
     return {plan.new, before or plan.new}
 
 
-def _moment(name: str, model: Model, plan: Plan, weights: Node, context: Node, new: int, tokens: int) -> Phase:
-    cache = _cache_node(model, plan, new)
-    layer = transient_bytes(model, plan, tokens)
-    logits = _logits_bytes(model, plan, tokens)
+def _moment(
+    name: str, model: Model, plan: Plan, card: Card, weights: Node, context: Node, new: int, tokens: int
+) -> Phase:
+    cache = _cache_node(card.held, plan, new)
+    layer = _card_transient_bytes(model, plan, tokens, card)
+    low, logits, high = _logits_bytes(model, plan, tokens, card)
     cached = _cached_tokens(model, plan, plan.prompt, new)
-    growth = 0 if name != "decode" else _largest_layer_cache(model, plan, cached)
+    growth = 0 if name != "decode" else _largest_layer_cache(card.held, plan, cached)
     parts = [weights, cache]
     if logits > layer + growth:
         parts.append(Node(
-            "logits", logits, "derived", logits, logits + _logits_in_dtype(model, plan, tokens),
+            "logits", logits, "derived", low, high,
             formula=f"rows × kept tokens × vocabulary × {'2 × fp32' if plan.scored else '(dtype + fp32)'}",
             inputs={"vocabulary": model.logit_width}, source="transformers generation/utils.py",
         ))  # fmt: skip
