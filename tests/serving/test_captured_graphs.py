@@ -376,15 +376,13 @@ def test_drivers_before_cuda_12_4_keep_more_for_a_graph() -> None:
 def test_an_estimate_of_graphs_lies_between_whole_steps_of_the_driver() -> None:
     """One further capture of each mode stands for all of them, and takes whole steps of 2 MiB. Debug lines of 0.19.0 on
     H100 (llm-d-planner accuracy/results/v0.19.0), 51 + 51 graphs: Qwen2.5-7B 4 and 4 MiB each (0.61 GiB said),
-    granite-3.1-2b 26 and 4 (1.60), Qwen3-8B 8 and 4 (0.84); Qwen2.5-0.5B in 0.24.0 on RTX 4090, 0.28 GiB of 51 + 35."""
+    granite-3.1-2b 26 and 4 (1.60), Qwen3-8B 8 and 4 (0.84)."""
     on_h100 = {"gpu": "h100-sxm-80gb", "engine_version": "0.19.0", "max_num_batched_tokens": 8192}
     printed = (("Qwen/Qwen2.5-7B-Instruct", 0.61), ("Qwen/Qwen3-8B", 0.84))
     for model, said_gib in printed:
         said = serve(model, **on_h100).quantities["cuda_graph_estimate"]
         assert said.low <= said_gib * GIB <= said.high
         assert (said.high - said.low) / MIB > 4 * 50
-    small = serve("Qwen/Qwen2.5-0.5B-Instruct", gpu="rtx-4090", engine_version="0.24.0").quantities
-    assert small["cuda_graph_estimate"].low <= 0.285 * GIB <= small["cuda_graph_estimate"].high
 
 
 def test_where_the_host_shares_its_memory_a_capture_is_as_sure_as_the_system_is_still() -> None:
@@ -394,5 +392,6 @@ def test_where_the_host_shares_its_memory_a_capture_is_as_sure_as_the_system_is_
     found = serve("google/gemma-4-26B-A4B-it", **gemma).quantities
     for name, printed in (("cuda_graph", (0.66, 0.28)), ("cuda_graph_estimate", (1.69, 0.91))):
         for gib in printed:
-            assert found[name].low <= gib * GIB <= found[name].high, name
+            least, most = (gib - 0.005) * GIB, (gib + 0.005) * GIB  # rounded when printed
+            assert found[name].low <= most and least <= found[name].high, name
     assert found["cuda_graph"].low >= 0

@@ -58,6 +58,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
         "sliding_window": 128,
         "tie_word_embeddings": False,
     },
+    "granite4_vision": {"deepstack_layer_map": [[-1, 0]], "downsample_rate": "4/8"},
     "qwen4_exp_text": INDEXER,
     "qwen4_exp": {"text_config": INDEXER},
 }

@@ -313,7 +313,7 @@ def _run_shape(
         fused=run.layer is not None and adds_into_main_gradients(train), left=left,
         begun_streams=begun, inputs=inputs,
     )  # fmt: skip
-    after_layers = is_head(run)
+    after_layers, named = is_head(run), named_by_frames(run)
     stays = own if kept is None else [storage for storage in kept if storage not in counted_once]
     uses = last_uses_in(run)
     recompute = _recomputed(run, walk.at_first_use, external, uses) if checkpointed else []
@@ -334,9 +334,9 @@ def _run_shape(
         casts=_groups(casts),
         stream=_groups({tensor.storage: None for tensor in run.incoming}) if checkpointed else (),
         incoming=_groups({tensor.storage: None for tensor in run.incoming}),
-        incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays}),
+        incoming_kept=_groups({t.storage: None for t in run.incoming if t.storage in stays or t.storage in named}),
         tables=_groups(dict.fromkeys(tables(run))),
-        last_hidden=_groups(named_by_frames(run)),
+        last_hidden=_groups(named),
         outputs_held=_groups(outputs_held(run, loss) if after_layers else beside),
         cached=_groups(dict.fromkeys(run.for_cache)),
         graph_left=_groups(left),
