@@ -23,7 +23,8 @@ Kernel = Literal["eager", "sdpa", "flash"]
 class AttentionStyle:
     """How a class of transformers runs attention: the code path of its own for a kernel, where it has one.
 
-    `ordinary`: for other kernels it runs as most classes do. `has_float_mask`: it is handed a mask of floats.
+    `ordinary`: for other kernels it runs as most classes do. `has_float_mask`: it is handed a mask of floats. There is
+    one of a name: a description that was kept and is read again has the same one.
     """
 
     def __init__(self, name: str, *, ordinary: bool = False, has_float_mask: bool = False) -> None:
@@ -31,6 +32,11 @@ class AttentionStyle:
         self.ordinary = ordinary
         self.has_float_mask = has_float_mask
         self.paths: dict[Kernel, AttentionPath] = {}
+        if _STYLES.setdefault(name, self) is not self:
+            raise ValueError(f"two styles of attention are called {name}")
+
+    def __reduce__(self) -> tuple[Callable[[str], AttentionStyle], tuple[str]]:
+        return style_named, (self.name,)
 
     def __repr__(self) -> str:
         return f"AttentionStyle({self.name})"
@@ -43,6 +49,14 @@ class AttentionStyle:
             return path
 
         return register
+
+
+_STYLES: dict[str, AttentionStyle] = {}
+
+
+def style_named(name: str) -> AttentionStyle:
+    """The style of a name. KeyError where no module that was imported has it."""
+    return _STYLES[name]
 
 
 LLAMA = AttentionStyle("llama", ordinary=True)
