@@ -24,7 +24,7 @@ from vramwise.training.recipe.settings import execution
 ATTENTIONS = ("sdpa", "flash", "eager", "flex")
 DESCRIBED = described("transformers")
 KERNELS = ("_scaled_dot_product", "flash")
-CALLS_SDPA_ITSELF = {"inkling2_text"}
+CALLS_SDPA_ITSELF = {"inkling2", "inkling2_text"}
 """Whose layers read bytes through torch's kernel, whatever attention is chosen."""
 SDPA_DISPATCHES_TO_MATH = {"falcon", "inkling_text"}
 """Biases with a gradient, or heads that no kernel takes: SDPA keeps scores, too."""

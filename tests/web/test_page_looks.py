@@ -36,7 +36,7 @@ def given(page: Any, name: str, content: bytes, folder: Path) -> None:
 
 
 def test_a_chance_is_the_one_that_the_badge_and_the_command_say(page: Any, address: str) -> None:
-    shown(page, address, SERVING.replace("8192", "12288"), "share")
+    shown(page, address, SERVING.replace("8192", "14336"), "share")
     scenario = json.loads(page.inner_text('[data-share="json"] pre'))
     probability = answer("result", scenario)["verdict"]["probability"]
     said = f"{int(100 * probability)} %"

@@ -4,6 +4,7 @@
 const FIGURES = "[\\d.,]+";
 const WORDS = "(?:(?! · )[^;])+?";
 const LONGEST = 1000;
+const KEPT = new Set(["choices", "task", "task2"]);  // written as it is in every language: values of a key, commands
 const BETWEEN = [[" · ", " · ", false], ["; ", "；", false], ["   ", "   ", false], [": ", "：", true], [", ", "，", true]];
 const ASIDE = /^([^();]*[^(); ]) {0,2}\(([^]+)\)$/;
 const NAME_AND_FIGURES = /^([█▓▒░▚▞] )?([^\d(–−]*[^\s\d(–−])(:| [\d(–−<×%./]?[\d.,()–−×%/: ]*)$/;
@@ -41,7 +42,7 @@ function lookedUp(text) {
   if (/^(vramwise |\$ |= )/.test(text)) return text;
   for (const [one, other] of patterns) {
     const found = one.exec(text);
-    if (found) return other.replace(/\{(\w+)\}/g, (_, name) => (name === "choices" ? found.groups[name] : said(found.groups[name])));
+    if (found) return other.replace(/\{(\w+)\}/g, (_, name) => (KEPT.has(name) ? found.groups[name] : said(found.groups[name])));
   }
   const aside = ASIDE.exec(text);
   if (aside && said(aside[2]) !== aside[2]) return `${said(aside[1])}（${said(aside[2])}）`;
