@@ -12,7 +12,7 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder_design import Design, HeadNorm, LayerKind
-from vramwise.models.operations.attention import AnyAttention, Attention, ScaleByLogPosition, ScaleByPosition
+from vramwise.models.operations.attention import AnyAttention, Attention, ScaleByPosition
 from vramwise.models.operations.norms import LayerNorm
 from vramwise.models.operations.simple import ClampInPlace
 
@@ -151,6 +151,8 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Design, kind: LayerKind) 
     if s.scaled_queries == "every":
         q = b.unary(ScaleByPosition(), q)
     elif s.scaled_queries and not kind.turned:
+        from vramwise.models.operations.altered_attention import ScaleByLogPosition
+
         q = b.unary(ScaleByLogPosition(table=kind.table), q)
     mixed = core(b, q, k, v, c, s, kind)
     if s.sub_norms:

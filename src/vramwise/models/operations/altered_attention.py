@@ -1,4 +1,4 @@
-"""Attention that is more than softmax(q·kᵀ)·v in transformers 5.23: DiffLlama, Granite with sinks, Doge."""
+"""Attention that is more than softmax(q·kᵀ)·v in transformers 5.23: DiffLlama, Granite with sinks, Doge, Beam."""
 
 from __future__ import annotations
 
@@ -158,3 +158,17 @@ def _dynamic_mask(run: Lowering, op: DynamicMaskAttention, time_step: Tensor) ->
         tape.topk(tape.detached(mask), length)
         mask = tape.masked_fill(mask, tape.new(mask.shape, "bool", op="eq"))
     return mask
+
+
+@record(kw_only=True, eq=False)
+class ScaleByLogPosition(Operation):
+    table: str
+
+
+@lowering(ScaleByLogPosition)
+def scale_by_log_position(run: Lowering, op: ScaleByLogPosition, q: Tensor) -> Tensor:
+    """Beam: queries times a factor for each position in fp32, made once a kind of layer, cast back."""
+    key = f"log position/{op.table}"
+    if key not in run.tables:
+        run.tables[key] = (run.tape.new((1, 1, run.sequence, 1), "fp32", op="exp"),)
+    return run.tape.to(run.tape.mul(run.tape.to(q, "fp32"), run.tables[key][0]), q.dtype)

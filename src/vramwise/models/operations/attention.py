@@ -247,20 +247,6 @@ def scale_by_position(run: Lowering, op: ScaleByPosition, q: Tensor) -> Tensor:
     return run.tape.mul(q, run.tape.new((1, 1, run.sequence, 1), q.dtype, op="_to_copy"))
 
 
-@record(kw_only=True, eq=False)
-class ScaleByLogPosition(Operation):
-    table: str
-
-
-@lowering(ScaleByLogPosition)
-def scale_by_log_position(run: Lowering, op: ScaleByLogPosition, q: Tensor) -> Tensor:
-    """Beam: queries times a factor for each position in fp32, made once a kind of layer, cast back."""
-    key = f"log position/{op.table}"
-    if key not in run.tables:
-        run.tables[key] = (run.tape.new((1, 1, run.sequence, 1), "fp32", op="exp"),)
-    return run.tape.to(run.tape.mul(run.tape.to(q, "fp32"), run.tables[key][0]), q.dtype)
-
-
 # -- attention -----------------------------------------------------------------------------------------
 
 
