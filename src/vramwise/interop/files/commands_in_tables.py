@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeGuard
 
 from vramwise.errors import VramwiseError
-from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_text, programs_in_words
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, gpus_of_nodes, programs_in_text, programs_in_words
 from vramwise.interop.launch import in_image
 from vramwise.interop.launch.prime_rl_parts import has_server, part_of, server_words
+from vramwise.interop.launch.values import is_table
 
 _PORT = "8080"
 _NESTED = 3  # macros may hold others
@@ -36,7 +36,7 @@ def sky_programs(table: Mapping[str, object], name: str) -> list[Program]:
     found = programs_in_text(
         str(table.get("run") or ""), {**variables, **(told if each else {})}, str(table.get("name") or name)
     )
-    settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
+    settings = {**card, **gpus_of_nodes(each, count)}
     from vramwise.interop.files.command_lists import pinned
 
     installed = str(table.get("setup") or "")
@@ -62,7 +62,7 @@ def dstack_programs(table: Mapping[str, object], name: str) -> list[Program]:
     found = programs_in_text(text, {**variables, **(told if each else {})}, named)
     if not text and image:
         found = programs_in_words([image, *str(table.get("entrypoint") or "").split()], variables, named)
-    settings = {**card, **({"num_gpus": each * count, "gpus_per_node": each} if each else {})}
+    settings = {**card, **gpus_of_nodes(each, count)}
     return [replace(one, words=in_image(image, _own(one.words, told)), settings=settings) for one in found]
 
 
@@ -99,20 +99,16 @@ def recipe_programs(table: Mapping[str, object]) -> list[Program]:
     model, variants = table.get("model"), table.get("variants")
     model = model if isinstance(model, Mapping) else {}
     others = variants.items() if isinstance(variants, Mapping) else ()
-    named = {"default": model.get("model_id"), **{key: one.get("model_id") for key, one in others if _is_table(one)}}
+    named = {"default": model.get("model_id"), **{key: one.get("model_id") for key, one in others if is_table(one)}}
     found = []
     for name, given in named.items():
         own = variants.get(name) if isinstance(variants, Mapping) else None
-        arguments = [*_listed(model.get("base_args")), *_listed(own.get("extra_args") if _is_table(own) else None)]
+        arguments = [*_listed(model.get("base_args")), *_listed(own.get("extra_args") if is_table(own) else None)]
         identifier = given or model.get("model_id")
         if isinstance(identifier, str) and (given or name == "default"):
             note = "a recipe says how, not on how many GPUs: --tensor-parallel-size does"
             found.append(Program(str(name), ("vllm", "serve", identifier, *arguments), (note,)))
     return found
-
-
-def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)
 
 
 def _listed(value: object) -> list[str]:

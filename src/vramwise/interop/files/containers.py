@@ -19,7 +19,7 @@ from vramwise.interop.files.helm_values import vllm_runtime
 from vramwise.interop.files.kserve import kserve_programs
 from vramwise.interop.files.kubeai import kubeai_model
 from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
-from vramwise.interop.files.programs import MOST_PROGRAMS, Program, programs_in_words
+from vramwise.interop.files.programs import MOST_PROGRAMS, Program, gpus_of_nodes, programs_in_words
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
 from vramwise.interop.files.shell_words import commands_of
 from vramwise.interop.launch.command import ASSIGNMENT
@@ -300,7 +300,7 @@ def _referenced(text: str, environment: Mapping[str, str]) -> str:
 def _gpus(container: Mapping[str, object], group: Group) -> dict[str, object]:
     """The GPUs that the containers of a group may use, where their command line does not say on how many it runs."""
     each = gpus_of(container) or group.processes
-    return {"num_gpus": each * group.pods, "gpus_per_node": each} if each else {}
+    return gpus_of_nodes(each, group.pods)
 
 
 def _card(pod: Mapping[str, object]) -> dict[str, object]:

@@ -67,6 +67,11 @@ class Program:
     """Texts of files that come with the program, by the paths that its words have for them."""
 
 
+def gpus_of_nodes(each: int | None, count: int) -> dict[str, object]:
+    """The settings of so many nodes of `each` GPUs; nothing where no GPU is named."""
+    return {"num_gpus": each * count, "gpus_per_node": each} if each else {}
+
+
 def programs_in_words(
     words: Sequence[str],
     environment: Mapping[str, str],

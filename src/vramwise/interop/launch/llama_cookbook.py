@@ -34,9 +34,9 @@ def read(start: Start) -> Launch:
         from vramwise.interop.launch import trainer
 
         return trainer.read(replace(start, engine="trainer", is_script=True))
-    options = Options((_PROGRAM,), "llama-cookbook")
+    options = Options((_PROGRAM,), _PROGRAM)
     options.read_words(words)
-    model = one_model("llama-cookbook", options.first("model_name"), "--model_name MODEL")
+    model = one_model(_PROGRAM, options.first("model_name"), "--model_name MODEL")
     launcher = launcher_of(start)
     train: dict[str, object] = {
         "framework": "pytorch", "micro_batch_size": 4, "sequence_length": 4096, "gradient_accumulation_steps": 1,
@@ -49,7 +49,7 @@ def read(start: Start) -> Launch:
     train |= _sharded(options) if options.is_on("enable_fsdp") else {"checkpointing": "none"}
     train |= _method(options)
     scenario = {"model": model, "task": "train", **launcher.table(), "train": train}
-    return launched("llama-cookbook", scenario, (*options.notes(), *launcher.said()), options)
+    return launched(_PROGRAM, scenario, (*options.notes(), *launcher.said()), options)
 
 
 def _plain(word: str) -> str:

@@ -7,11 +7,10 @@ of LLM replace the flags').
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
 
 from vramwise.errors import SourceError, UsageError, clipped
 from vramwise.interop.launch.command import Launch, Start, notes_of, one_model, settings_of, understood_of, words_for
-from vramwise.interop.launch.values import Meaning, fraction, whole, word
+from vramwise.interop.launch.values import Meaning, fraction, is_table, whole, word
 from vramwise.scenario.files import read_table_file
 
 _OF_CACHE = {"dtype": "kv_cache_dtype", "free_gpu_memory_fraction": "kv_cache_free_gpu_memory_fraction"}
@@ -59,7 +58,7 @@ def of_file(path: str) -> tuple[dict[str, object], list[str]]:
     except SourceError:
         return {}, [f"{clipped(path, 80)} cannot be read: what it sets is not counted"]
     cache = table.pop("kv_cache_config", None)
-    flat = {**table, **({_OF_CACHE.get(key, key): value for key, value in cache.items()} if _is_table(cache) else {})}
+    flat = {**table, **({_OF_CACHE.get(key, key): value for key, value in cache.items()} if is_table(cache) else {})}
     found: dict[str, object] = {}
     read: list[str] = []
     for key, value in flat.items():
@@ -74,7 +73,3 @@ def of_file(path: str) -> tuple[dict[str, object], list[str]]:
     others = [clipped(key, 40) for key in flat if key not in read and key not in _SAME]
     notes = [f"read from {clipped(path, 80)}: {', '.join(read)}"] if read else []
     return found, [*notes, *([f"its other settings are not counted: {', '.join(others)}"] if others else [])]
-
-
-def _is_table(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, Mapping)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeGuard
 
 from vramwise.errors import UsageError, clipped
 from vramwise.records import record
@@ -116,3 +117,8 @@ def whole_in(table: Mapping[str, object], key: str, default: int = 1) -> int:
     """The whole number of a table that was read already; `default` where it has none."""
     value = table.get(key)
     return value if isinstance(value, int) else default
+
+
+def is_table(value: object) -> TypeGuard[Mapping[str, object]]:
+    """Whether a value of a file is a table."""
+    return isinstance(value, Mapping)

@@ -42,19 +42,16 @@ def plain_mlp(width: int, inner: int) -> list[Weight]:
     return [*product("mlp.fc1", inner, width), *product("mlp.fc2", width, inner)]
 
 
-def clip_layer(c: Config, index: int) -> list[Weight]:
+def clip_layer(c: Config, index: int, output: str = "out_proj") -> list[Weight]:
     """CLIP's and SigLIP's."""
     return [
-        *norms(("layer_norm1", "layer_norm2"), c.hidden_size), *attention(c),
+        *norms(("layer_norm1", "layer_norm2"), c.hidden_size), *attention(c, output),
         *plain_mlp(c.hidden_size, c.intermediate_size),
     ]  # fmt: skip
 
 
 def hunyuan_layer(c: Config, index: int) -> list[Weight]:
-    return [
-        *norms(("layer_norm1", "layer_norm2"), c.hidden_size), *attention(c, "o_proj"),
-        *plain_mlp(c.hidden_size, c.intermediate_size),
-    ]  # fmt: skip
+    return clip_layer(c, index, "o_proj")
 
 
 def positions(c: Config) -> list[Weight]:

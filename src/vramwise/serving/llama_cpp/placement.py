@@ -175,8 +175,7 @@ def _on_gpu(piece: Piece, plan: Plan) -> bool:
         return plan.output_on_gpu
     if not plan.on_gpu(piece.layer):
         return False
-    experts_stay = plan.settings.cpu_moe or piece.layer < (plan.settings.n_cpu_moe or 0)
-    return not (piece.name.endswith("_exps") and experts_stay)
+    return not (piece.name.endswith("_exps") and plan.sends_experts(piece.layer))
 
 
 def _first_match(piece: Piece, rules: Rules) -> int | None:

@@ -173,10 +173,14 @@ class Plan:
         settings = self.settings
         return bool(settings.cpu_moe or settings.n_cpu_moe or any("=CPU" in rule for rule in settings.override_tensor))
 
+    def sends_experts(self, layer: int | None) -> bool:
+        """Whether a layer's routed experts are told to stay on the host by `cpu_moe` or `n_cpu_moe`."""
+        return bool(self.settings.cpu_moe) or (layer is not None and layer < (self.settings.n_cpu_moe or 0))
+
     @property
     def copies_weights(self) -> bool:
         """Whether a device takes over products with weights that lie on the host."""
-        return self.devices > 0 and (self.gpu_layers <= self.num_layers or bool(self.experts_on_host))
+        return self.devices > 0 and (self.gpu_layers <= self.num_layers or self.experts_on_host)
 
     @property
     def output_on_gpu(self) -> bool:

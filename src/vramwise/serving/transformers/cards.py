@@ -54,7 +54,7 @@ def cards_of(model: Model, placed: DeviceMap, count: int) -> tuple[Card, ...]:
 
 def bytes_in_host(model: Model, placed: DeviceMap, storage: Storage) -> int:
     """Bytes of the weights that find no place on any card."""
-    if HOST not in dict(placed.places).values():
+    if not placed.uses_host:
         return 0
     left = tuple(part for block in model.blocks for place, part in _parts(block, placed) if place == HOST)
     return stage_weights(replace(model, blocks=left), storage, PLAIN)[0].tensor_bytes

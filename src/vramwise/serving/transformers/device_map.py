@@ -7,7 +7,7 @@ own since 5.0, and before accelerate's utils/modeling.py (1.15); tests/models/te
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from vramwise.models import Model
 from vramwise.records import record
@@ -23,7 +23,7 @@ Place = int | str
 """The number of a card, or HOST."""
 
 
-@record
+@record(slots=False)
 class DeviceMap:
     """Module or parameter to its place, in the order in which they are laid out.
 
@@ -34,11 +34,19 @@ class DeviceMap:
 
     def place_of(self, parameter: str) -> Place:
         """Where a parameter lies: with the nearest module around it."""
-        found = dict(self.places)
         path = parameter
-        while path not in found and path:
+        while path not in self._by_path and path:
             path = path.rpartition(".")[0]
-        return found.get(path, 0)
+        return self._by_path.get(path, 0)
+
+    @property
+    def uses_host(self) -> bool:
+        """Whether something finds no place on any card."""
+        return HOST in self._by_path.values()
+
+    @cached_property
+    def _by_path(self) -> dict[str, Place]:
+        return dict(self.places)
 
 
 @lru_cache(maxsize=256)

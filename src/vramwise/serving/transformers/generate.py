@@ -59,11 +59,6 @@ class _Run:
     def moments_of_cards(self, plan: Plan) -> list[tuple[Phase, ...]]:
         return [moments_of(self.model, plan, card, weights, self.context) for card, weights in self.cards]
 
-    def fullest(self, plan: Plan) -> int:
-        """Which of the cards needs most."""
-        needs = [_need(moments) for moments in self.moments_of_cards(plan)]
-        return needs.index(max(needs))
-
     def moments(self, plan: Plan) -> tuple[Phase, ...]:
         """Those of the fullest card."""
         return max(self.moments_of_cards(plan), key=_need)
@@ -118,8 +113,9 @@ def generation(
     over = laid_over(scenario, model, plan, gpu, context)
     cards = over.cards if over is not None else (only_card(model),)
     run = _Run(model, plan, tuple((card, generate_weights(card.held, plan.storage)) for card in cards), context)
-    fullest, moments = run.fullest(plan), run.moments(plan)
-    weights = run.cards[fullest][1]
+    of_cards = run.moments_of_cards(plan)
+    fullest = max(range(len(of_cards)), key=lambda i: _need(of_cards[i]))
+    moments, weights = of_cards[fullest], run.cards[fullest][1]
     last = moments[-1].components.find("KV cache")
     peak = max(moments, key=lambda moment: moment.bytes)
     allocated = [interval(m.components) for m in moments]
@@ -163,8 +159,7 @@ def generation(
     ]
     ranks = None
     if over is not None:
-        needs = zip(cards, run.moments_of_cards(plan), strict=True)
-        ranks = tuple(Rank(f"GPU {card.number}", _need(held)) for card, held in needs)
+        ranks = tuple(Rank(f"GPU {card.number}", _need(held)) for card, held in zip(cards, of_cards, strict=True))
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes), ranks)
 
 

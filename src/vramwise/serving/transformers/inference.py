@@ -27,9 +27,9 @@ def layer_peak_bytes(
     """Bytes alive at the fullest moment of any layer while (batch, sequence) tokens pass.
 
     The walk of the layer's operations, plus the layer's input and the embeddings' output, which the frames around
-    still name; a card that does not embed (`embeds`) holds the layer's input alone. Where the
-    operations cannot be recorded, the simpler walk of `forward`, and `simpler_walk_note` says so; before version 5
-    routed experts run one at a time, which is that walk too.
+    still name; a card that does not embed (`embeds`) holds the layer's input alone. Where the operations cannot be
+    recorded, the simpler walk of `forward`, and `simpler_walk_note` says so; before version 5 routed experts run one
+    at a time, which is that walk too.
     """
     held = (2 if embeds else 1) * model.hidden_size * batch * sequence * element_bytes
     simple = forward_live_set(model).elements * batch * sequence * element_bytes

@@ -33,8 +33,7 @@ def first_start(model: Model, r: Resolved, peak: Node, *, embeds: bool) -> tuple
     The table of embeddings once more, and hidden states of all tokens. Held to starts of 0.24.0 on A100 with and
     without a cache (SpecDecoding-Study-vLLM-SGLang server_logs, Llama 3.1 8B: 1.05 and 0.23 GiB of 2,048 tokens; with a
     drafter that reads several layers 1.2 GiB, 1.67 of 8,192 tokens; 23 that compiled and four that loaded leave what is
-    said for the cache, to 0.7 %). Before TIMED_VERSION and where nothing is
-    compiled, none.
+    said for the cache, to 0.7 %). Before TIMED_VERSION and where nothing is compiled, none.
     """
     asked = r.settings.first_start
     eager = asked is False or r.profile.generation != "V1" or r.settings.enforce_eager or runs_uncompiled(model, r)

@@ -95,9 +95,8 @@ def norms_offloaded(run: RunBytes, train: ResolvedTrain, axes: Axes) -> int:
 class Blocks:
     """Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
 
-    `waiting`: what other micro-batches of a pipeline
-    keep; `logits_in_loop`: logits that the loop still names, `logits_beside_loss`: of those what the loss does not
-    keep; `lingering`: inputs that outlive their backward pass.
+    `waiting`: what other micro-batches of a pipeline keep; `logits_in_loop`: logits that the loop still names,
+    `logits_beside_loss`: of those what the loss does not keep; `lingering`: inputs that outlive their backward pass.
     """
 
     def __init__(

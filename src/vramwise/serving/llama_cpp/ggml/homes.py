@@ -30,14 +30,10 @@ def homes_of(model: Model, plan: Plan, blocks: Sequence[Block], devices: Sequenc
     sizes = _sizes(model, _file_type(plan), plan.imatrix, plan.backend not in ("vulkan", "metal"))
     whole = not plan.settings.override_tensor
     return [
-        () if whole and device != HOST and not _sends_experts(plan, block.layer)
+        () if whole and device != HOST and not plan.sends_experts(block.layer)
         else tuple(_homes(plan, tensors, device, sizes))
         for tensors, block, device in zip(_tensors(model), blocks, devices, strict=True)
     ]  # fmt: skip
-
-
-def _sends_experts(plan: Plan, layer: int | None) -> bool:
-    return bool(plan.settings.cpu_moe) or (layer is not None and layer < (plan.settings.n_cpu_moe or 0))
 
 
 @lru_cache(maxsize=16)
@@ -59,7 +55,7 @@ def _homes(
         name, layer = tensor.name, tensor.layer
         told = told_device(name, layer, rules)
         if told is None:
-            stays = name in LOOKED_UP or (name.endswith("_exps") and _sends_experts(plan, layer))
+            stays = name in LOOKED_UP or (name.endswith("_exps") and plan.sends_experts(layer))
             told = HOST if stays else device
         return name, told, sizes.get((layer, name), 0) if tensor.quantizable and told == HOST else 0
 
