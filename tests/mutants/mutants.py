@@ -61,8 +61,9 @@ TESTED_FROM = {
 }
 """Tests that use a package, beside those of its own folder; the first stand for that where it has none."""
 LEAST_SHARE = 0.9
-BUDGET_S = 900  # a test that would begin later is not asked
-PATIENCE_S = 1800  # a mutant that makes a test run for ever was noticed
+BUDGET_CPU_S = 900  # a test that would begin later is not asked
+PATIENCE_CPU_S = 1800  # a mutant that makes a test run for ever was noticed
+PATIENCE_S = 7200  # one that makes it wait for ever too
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -270,10 +271,11 @@ class Judge:
 def first_failure(sources: Path, tests: list[str]) -> str:
     """The first test that fails with the code of a folder, or why none ran; "" where all pass."""
     variables = {**os.environ, "PYTHONPATH": str(sources), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
-    asked = ("-x", "-q", "-p", "no:cacheprovider", "--budget-s", str(BUDGET_S))
+    limited = ("prlimit", f"--cpu={PATIENCE_CPU_S}", sys.executable, "-m", "pytest")
+    asked = ("-x", "-q", "-p", "no:cacheprovider", "--budget-cpu-s", str(BUDGET_CPU_S))
     with subprocess.Popen(
-        [sys.executable, "-m", "pytest", *asked, *tests], cwd=ROOT, env=variables, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+        [*limited, *asked, *tests], cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True,
     ) as running:  # fmt: skip
         try:
             printed, _ = running.communicate(timeout=PATIENCE_S)
