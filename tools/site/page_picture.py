@@ -1,6 +1,6 @@
 """Pictures of the page in docs/, each with the words that it shows inside of it: a test holds these to be today's.
 
-python tools/site/page_picture.py          # needs playwright and Debian's Chromium
+python tools/site/page_picture.py          # needs playwright, Debian's Chromium and a Chinese font (fonts-wqy-microhei)
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ class Picture:
     parts: tuple[str, ...]
     scheme: str = "light"
     begins: str = ""
+    language: str = "en"
 
 
 PICTURES = {
     "page.png": Picture(TRAINING, 1280, 960, ("#answer", "#tabs", ".moments")),
+    "page-zh.png": Picture(TRAINING, 1280, 960, ("#answer", "#tabs", ".moments"), language="zh"),
     "page-map.png": Picture(SERVING, 1280, 560, ("#view",), "light", "#tabs"),
     "page-phone.png": Picture(SERVING, 375, 700, ("#answer .headline", ".legend"), "dark", "#answer"),
 }
@@ -47,7 +49,6 @@ PORT = 8391
 READIED = """
 (begins) => {
   document.activeElement.blur();
-  document.getElementById("language").style.visibility = "hidden"; // Debian's fonts have no Chinese
   if (begins) document.querySelector(begins).scrollIntoView({ block: "start" });
 }
 """
@@ -59,8 +60,11 @@ def words_of(page: Any, picture: Picture) -> str:
     page.set_viewport_size({"width": picture.width, "height": picture.height})
     page.emulate_media(color_scheme=picture.scheme)
     page.wait_for_selector(".ready .headline")
+    if not page.get_attribute("html", "lang").startswith(picture.language):
+        page.click("#language")
+        page.wait_for_selector(f"html[lang^={picture.language}]")
     page.wait_for_function("() => !document.querySelector('#view .waiting') && document.querySelector('#view h2')")
-    page.wait_for_function("() => !document.querySelector('#answer').innerText.includes('Looking for')")
+    page.wait_for_function("() => !/Looking for|正在查找/.test(document.querySelector('#answer').innerText)")
     page.wait_for_function("() => document.querySelector('#answer').innerText.includes('GeForce')")
     return "\n".join(page.inner_text(part) for part in picture.parts)
 

@@ -61,8 +61,13 @@ function heat(answer, own) {
       number(`needed_bytes.${i}.${j}`, need, gib(need)), word ? h("span", { class: "cell-mark", "aria-hidden": "true" }, MARKS[word]) : null));
   };
   return h("table", { class: "heat-table" }, h("caption", { class: "hidden" }, t("map.caption", { x: x.key, y: y.key })),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `${x.key}\u00a0→`, h("br"), `${y.key}\u00a0↓`), x.values.map((one, j) => h("th", { scope: "col" }, number(`x.values.${j}`, one, shownAs(one)))))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, breaking(x.key), "\u00a0→", h("br"), breaking(y.key), "\u00a0↓"), x.values.map((one, j) => h("th", { scope: "col" }, number(`x.values.${j}`, one, shownAs(one)))))),
     h("tbody", {}, y.values.map((one, i) => h("tr", {}, h("th", { scope: "row" }, number(`y.values.${i}`, one, shownAs(one))), x.values.map((_, j) => cell(i, j))))));
+}
+
+/** A key of two words and more, whose line may end after each. */
+function breaking(key) {
+  return key.split(/(?<=[_.])/).flatMap((word, i) => i ? [h("wbr"), word] : [word]);
 }
 
 function key() {
