@@ -241,3 +241,23 @@ def test_a_model_that_is_cut_in_host_memory_leaves_no_holes() -> None:
     assert on_gpu.expected - on_host.expected > 1.5e9
     assert (unsaid.expected, unsaid.high) == (on_gpu.expected, on_gpu.high)
     assert on_host.low < unsaid.low < min(on_gpu.low, on_host.expected)
+
+
+def test_a_last_norm_without_a_name_is_no_output_layer() -> None:
+    """HRM Text's stacks end in a norm that is no module; its result is what frames name, once."""
+    config = {
+        "model_type": "hrm_text", "vocab_size": 21, "hidden_size": 24, "intermediate_size": 9, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "head_dim": 16, "H_cycles": 1, "L_cycles": 1,
+    }  # fmt: skip
+    sizes = {"micro_batch_size": 32, "sequence_length": 512, "precision": "bf16-mixed"}
+    whole = estimate({"model": config, "task": "train", "gpu": "h100-sxm-80gb", "train": sizes})
+    cut = estimate(
+        {
+            "model": config,
+            "task": "train",
+            "gpu": "h100-sxm-80gb",
+            "num_gpus": 2,
+            "train": {**sizes, "fsdp": "full-shard"},
+        }
+    )
+    assert cut.quantities["peak_reserved"].expected <= 1.1 * whole.quantities["peak_reserved"].expected

@@ -36,10 +36,11 @@ def reads_layers(run: BlockRun) -> bool:
 
 
 def output_modules(run: BlockRun) -> frozenset[str]:
-    """Modules of the output layer: those of the head that are no norm."""
-    return frozenset(
+    """Modules of the output layer: those of the head that are no norm, be it one without a name of its own."""
+    modules = frozenset(
         node.module for node in run.nodes if "norm" not in node.module.lower() and "ln_f" not in node.module
     )
+    return modules if any(modules) else frozenset()
 
 
 def outputs_held(run: BlockRun, loss: BlockRun | None) -> list[Storage]:
