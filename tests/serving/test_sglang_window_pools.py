@@ -32,3 +32,10 @@ def test_windows_of_the_same_heads_are_counted_once_in_every_version() -> None:
     versions = ("0.5.8.post1", "0.5.9")
     before, since = (full_tokens("openai/gpt-oss-120b", version, 1) for version in versions)
     assert before == pytest.approx(since, rel=1e-3)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "vllm", "tgi"])
+def test_a_drafter_alone_has_no_keys_of_its_own(engine: str) -> None:
+    """Windowed layers of Gemma 4's assistants have no layer before them whose keys they could read."""
+    question = {"model": "google/gemma-4-E2B-it-assistant", "task": "serve", "gpu": "l4", "serve": {"engine": engine}}
+    assert any("it drafts for that one (speculative)" in note for note in estimate(question).notes)

@@ -14,7 +14,7 @@ from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.memo import of_model
 from vramwise.models import Model
-from vramwise.models.lengths import model_length
+from vramwise.models.lengths import model_length, text_config
 from vramwise.models.type_facts import has_fact
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import ServeSettings
@@ -152,11 +152,13 @@ def _with_version(settings: ServeSettings) -> str:
 
 
 def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
-    """Weights of another program, requests beyond the model's own length, and GPUs that are left unused."""
+    """A drafter alone, weights of another program, requests beyond the model's length, and GPUs that are not used."""
     settings, length = scenario.serve, model_length(model)
     engine = engine_named(settings.engine)
     if model.not_counted:
         yield f"not counted: {model.not_counted}"
+    if text_config(model).get("num_kv_shared_layers") and all(cache.kind == "none" for cache in model.caches):
+        yield "every layer reads the keys of another model: it drafts for that one (speculative), alone it answers nothing"
     if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
         yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:

@@ -66,7 +66,8 @@ def _layers(model: Model, r: SglangResolved, stage: int, latent_scales: bool) ->
 
 
 def _caches(model: Model, blocks: list[Block]) -> Iterator[LayerCache]:
-    """Caches of layers; one that attends to an earlier layer's keys has room of its own all the same.
+    """Caches of layers; one that attends to an earlier layer's keys has room of its own all the same, and one that
+    attends to those of another model (a drafter's) has none.
 
     Source: 0.5.12 to 0.5.23, where num_kv_shared_layers is read by models/gemma4_causal.py and gemma3n_causal.py alone.
     """
@@ -75,7 +76,7 @@ def _caches(model: Model, blocks: list[Block]) -> Iterator[LayerCache]:
     for block in blocks:
         windows = [op.window for op in block.ops if isinstance(op, Attention)]
         for cache in block.caches:
-            yield by_window[windows[0]] if shares and cache.kind == "none" else cache
+            yield by_window.get(windows[0], cache) if shares and cache.kind == "none" else cache
 
 
 def _window_share(r: SglangResolved) -> float:
