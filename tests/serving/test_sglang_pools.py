@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from vramwise.errors import ScenarioError
 from vramwise.estimation import estimate
 from vramwise.result import Quantity
 
@@ -64,3 +65,14 @@ def test_layers_that_share_keys_have_room_of_their_own() -> None:
 def test_each_stage_of_minimax_m2_has_room_for_all_layers() -> None:
     settings = {"pipeline_parallel_size": 3, "kv_cache_dtype": "fp8_e4m3", "mem_fraction_static": 0.8}
     assert token_bytes("nvidia/MiniMax-M2.5-NVFP4", "GB10", 3, "0.5.9", **settings) == 62 * 2 * 8 * 128
+
+
+def test_a_pool_of_less_than_a_page_is_refused() -> None:
+    """Tokens are cut to whole pages, and SGLang 0.5.23 raises "Not enough memory" for a pool of none."""
+    settings = {"engine": "sglang", "block_size": 64, "max_model_len": 512}
+    scenario = {"model": "EleutherAI/pythia-410m-deduped", "task": "serve", "gpu": "rtx-4090"}
+    with pytest.raises(ScenarioError, match=r"63 is less than a page of 64 tokens .* say 64 or more"):
+        estimate({**scenario, "serve": {**settings, "max_total_tokens": 63}})
+    starts = estimate({**scenario, "serve": {**settings, "max_total_tokens": 64}})
+    assert starts.verdict is not None
+    assert starts.verdict.fits

@@ -178,9 +178,6 @@ def _verdict(
 ) -> Verdict:  # fmt: skip
     """Fits when the pool, which got `left` bytes, holds one request and what runs finds room beside the pool."""
     total, needed = capacity.usable_bytes, budget.needed
-    if budget.most_pool is not None and budget.most_pool < budget.least_pool:
-        asked = f"max_model_len {budget.max_model_len:,} needs {amount(budget.least_pool)} of KV cache"
-        return verdict_of(needed, total, [f"{asked}, max_total_tokens gives {amount(budget.most_pool)}"], runs=False)
     if needed.expected <= total:
         many = left / budget.one_request if budget.one_request else 0.0
         said = f"the KV cache of {amount(left)} holds {many:,.2f} requests of {budget.max_model_len:,} tokens"

@@ -158,9 +158,7 @@ def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
     if model.not_counted:
         yield f"not counted: {model.not_counted}"
     if text_config(model).get("num_kv_shared_layers") and all(cache.kind == "none" for cache in model.caches):
-        yield (
-            "every layer reads the keys of another model: it drafts for that one (speculative), alone it answers nothing"
-        )
+        yield "every layer reads another model's keys: it drafts for that one (speculative), alone it answers nothing"
     if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
         yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from math import ceil
 
 from vramwise.engines.sglang import RECORD
+from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.hardware.room import room_of
 from vramwise.models import Model
@@ -147,6 +148,12 @@ def _budget(model: Model, r: SglangResolved, gpu: Gpu | None, stage: int) -> Poo
     pools = _compressed(model, r, stage)
     cell, fixed = cell_bytes(model, r, stage) if pools is None else (round(pools.token_bytes), 0)
     most = r.settings.max_total_tokens
+    if most is not None and most < r.block_size:  # whole pages: model_executor refuses a pool of no tokens
+        raise ScenarioError(
+            "serve.max_total_tokens",
+            f"{most:,} is less than a page of {r.block_size} tokens (block_size): the pool would be empty and SGLang "
+            f"does not start; say {r.block_size} or more",
+        )
     return PooledBudget(
         weights=_weights(model, r, gpu, stage),
         working=(beside_graphs(model, r, gpu),),
