@@ -243,21 +243,20 @@ def test_a_model_that_is_cut_in_host_memory_leaves_no_holes() -> None:
     assert on_host.low < unsaid.low < min(on_gpu.low, on_host.expected)
 
 
-def test_a_last_norm_without_a_name_is_no_output_layer() -> None:
-    """HRM Text's stacks end in a norm that is no module; its result is what frames name, once."""
+NORM_ALONE = {
+    "hrm_text": {"head_dim": 16, "H_cycles": 1, "L_cycles": 1},
+    "megatron-bert": {"max_position_embeddings": 512},
+}
+
+
+@pytest.mark.parametrize("model_type", NORM_ALONE)
+def test_a_last_norm_is_no_output_layer_whatever_its_name(model_type: str) -> None:
+    """That of HRM Text's stacks is no module, Megatron BERT's is `encoder.ln`: its result is what frames name, once."""
     config = {
-        "model_type": "hrm_text", "vocab_size": 21, "hidden_size": 24, "intermediate_size": 9, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "head_dim": 16, "H_cycles": 1, "L_cycles": 1,
+        "model_type": model_type, "vocab_size": 21, "hidden_size": 24, "intermediate_size": 9, "num_hidden_layers": 2,
+        "num_attention_heads": 2, **NORM_ALONE[model_type],
     }  # fmt: skip
     sizes = {"micro_batch_size": 32, "sequence_length": 512, "precision": "bf16-mixed"}
-    whole = estimate({"model": config, "task": "train", "gpu": "h100-sxm-80gb", "train": sizes})
-    cut = estimate(
-        {
-            "model": config,
-            "task": "train",
-            "gpu": "h100-sxm-80gb",
-            "num_gpus": 2,
-            "train": {**sizes, "fsdp": "full-shard"},
-        }
-    )
+    job = {"model": config, "task": "train", "gpu": "h100-sxm-80gb", "train": sizes}
+    whole, cut = estimate(job), estimate({**job, "num_gpus": 2, "train": {**sizes, "fsdp": "full-shard"}})
     assert cut.quantities["peak_reserved"].expected <= 1.1 * whole.quantities["peak_reserved"].expected

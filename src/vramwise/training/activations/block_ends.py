@@ -36,11 +36,10 @@ def reads_layers(run: BlockRun) -> bool:
 
 
 def output_modules(run: BlockRun) -> frozenset[str]:
-    """Modules of the output layer: those of the head that are no norm, be it one without a name of its own."""
-    modules = frozenset(
-        node.module for node in run.nodes if "norm" not in node.module.lower() and "ln_f" not in node.module
-    )
-    return modules if any(modules) else frozenset()
+    """Modules of the output layer: those of the head that are no norm; none where no product is among them."""
+    nodes = [node for node in run.nodes if "norm" not in node.module.lower() and "ln_f" not in node.module]
+    has_output_layer = any(node.primitive.product is not None for node in nodes)
+    return frozenset(node.module for node in nodes) if has_output_layer else frozenset()
 
 
 def outputs_held(run: BlockRun, loss: BlockRun | None) -> list[Storage]:
