@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,29 @@ def test_llamafactory(tmp_path: Path, settings: str, flags: str, expected: dict[
     file.write_text(f"model_name_or_path: {LLAMA}\ndataset: alpaca\n{settings}\n")
     launch = check(f"NPROC_PER_NODE=4 llamafactory-cli train {file} {flags}", {**expected, "num_gpus": 4})
     assert not any("unknown" in note for note in launch.notes)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_pure_bf16_of_llamafactory_has_fp32_copies_under_zero(tmp_path: Path, stage: int) -> None:
+    """DeepSpeed's stages 1 and 2 keep them whatever the weights are; a third of what is needed was missing."""
+    file = tmp_path / "zero.json"
+    file.write_text(json.dumps({"zero_optimization": {"stage": stage}, "bf16": {"enabled": "auto"}}))
+    flags = f"--model_name_or_path {LLAMA} --finetuning_type full --pure_bf16 --deepspeed {file}"
+    expected = {"precision": "bf16-master", "zero_stage": stage}
+    launch = check(f"NPROC_PER_NODE=4 llamafactory-cli train {flags}", expected)
+    found = estimate(launch.scenario)
+    step = next(phase for phase in found.phases if phase.name == "optimizer step").components
+    masters = step.find("master weights")
+    assert masters is not None
+    assert masters.bytes == pytest.approx(4 * 8_030_261_248 / 4, rel=0.001)
+
+
+def test_llamafactory_refuses_pure_bf16_under_zero_3(tmp_path: Path) -> None:
+    file = tmp_path / "zero.json"
+    file.write_text(json.dumps({"zero_optimization": {"stage": 3}}))
+    flags = f"--model_name_or_path {LLAMA} --finetuning_type full --pure_bf16 --deepspeed {file}"
+    with pytest.raises(UsageError, match="pure_bf16: LLaMA-Factory refuses it under DeepSpeed's ZeRO-3"):
+        read(f"NPROC_PER_NODE=4 llamafactory-cli train {flags}")
 
 
 @pytest.mark.parametrize(("bits", "taken", "is_said"), [(4, "nf4-dq", False), (8, "int8", False), (3, "nf4-dq", True)])

@@ -175,6 +175,40 @@ def test_where_nobody_says_how_the_model_was_made_the_interval_spans_both() -> N
     assert peaks[0].expected == peaks[1].expected < peaks[2].expected <= peaks[0].high
 
 
+WHOLE_BYTES = 2 * 8_030_261_248
+
+
+@pytest.mark.parametrize("away", [{}, {"offload_params": "cpu", "offload_optimizer": "cpu"}])
+def test_a_model_made_outside_of_zero_init_is_whole_on_every_gpu_before_it_is_cut(away: dict[str, str]) -> None:
+    """DeepSpeed's engine moves it there, and `zero.Init(module=…)` cuts it weight by weight."""
+    settings = {"framework_version": "deepspeed 0.19.4", **away}
+    outside, inside = kept(**settings), kept(zero_init=True, **settings)
+    assert part(outside, "sharding", "whole weights") + part(outside, "load", "weights") == WHOLE_BYTES
+    assert "sharding" not in {phase.name for phase in inside.phases}
+    assert outside.quantities["total_needed"].low >= WHOLE_BYTES
+
+
+def test_such_a_model_must_fit_on_one_gpu_though_its_weights_lie_on_the_host() -> None:
+    away = {"offload_params": "cpu", "offload_optimizer": "cpu"}
+    sizes = {"checkpointing": "full", "micro_batch_size": 1, "sequence_length": 1024}
+    train = {"framework": "transformers", "precision": "bf16-master", "zero_stage": 3, **away, **sizes}
+    table = {"model": "meta-llama/Meta-Llama-3-8B", "task": "train", "num_gpus": 4, "gpu_total_bytes": 12 * 2**30}
+    outside = estimate({**table, "train": {**train, "zero_init": False}})
+    assert outside.peak_phase == "sharding"
+    assert outside.verdict is not None
+    assert not outside.verdict.fits
+    assert outside.suggestions[0]["change"] == {"zero_init": True}
+    assert estimate({**table, "train": {**train, "zero_init": True}}).verdict.fits  # type: ignore[union-attr]
+
+
+def test_llama_factory_widens_all_that_trains_before_deepspeed_cuts_it() -> None:
+    table = {"model": "meta-llama/Meta-Llama-3-8B", "task": "train", "num_gpus": 4}
+    train = {"framework": "llamafactory", "precision": "bf16-master", "zero_stage": 3, "zero_init": False}
+    found = estimate({**table, "train": train})
+    upcast = part(found, "upcast", "whole weights") + part(found, "load", "weights")
+    assert 2 * WHOLE_BYTES < upcast < 2 * WHOLE_BYTES + 2**30
+
+
 def test_growing_segments_of_other_streams_stay_beside_the_largest_moment() -> None:
     """Stage 3 gathers and reduces on streams of their own: what one has free serves no other."""
     found = answer(expandable_segments=True)

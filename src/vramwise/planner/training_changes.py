@@ -215,6 +215,9 @@ def _of_sharding(asked: Asked) -> Iterator[Change]:
             "stage3_max_live_parameters": 100_000_000,
             "stage3_max_reuse_distance": 100_000_000,
         }
+        if train.zero_init is False and (most := _touched(asked, _WHOLE)):
+            cost = "none: the model is made after TrainingArguments"
+            yield Change("zero_init", {"zero_init": True}, cost, Cost.NOTHING, most)
         if train.stage3_max_live_parameters != 100_000_000:
             cost = "weights are gathered later, and again"
             yield Change("stage3_max_live_parameters 100,000,000", values, cost, Cost.TIME)

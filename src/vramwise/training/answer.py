@@ -383,6 +383,7 @@ def _at_share(job: Job, rank: Placement, part: int, of: int) -> int:
 
 
 def _outside_zero_init(job: Job, rank: Placement) -> int:
-    """The peak where ZeRO-3's model was made before DeepSpeed knew of it."""
+    """The peak of a step where ZeRO-3's model was made before DeepSpeed knew of it."""
     batch, structure = job.train.micro_batch_size, job.structure.replace(zero_init=False)
-    return max(m.total for m in moments_at(job.model, structure, rank, batch, job.local_sequence, job.accumulates))
+    moments = moments_at(job.model, structure, rank, batch, job.local_sequence, job.accumulates)
+    return max(m.total for m in moments if m.name not in BEFORE_STEPS)

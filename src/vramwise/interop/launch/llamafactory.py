@@ -156,11 +156,25 @@ def _stage(options: Options, train: dict[str, object]) -> tuple[dict[str, object
 def _precision(options: Options, train: dict[str, object], sharding: Sharding, model: str) -> list[str]:
     half = half_of(options, sharding, bf16=False)
     if options.is_on("pure_bf16"):
-        train |= {"precision": "bf16", "framework": "transformers"}
-        return ["pure_bf16: computed as transformers' own Trainer does without autocast"]
+        return _pure_bf16(train, sharding)
     weights = half if half and train["method"] != "full" else "auto" if half is None else "fp32"
     notes = set_precision(train, sharding, half, weights, model)
     if train["method"] == "full" and half is None:
         train["precision"] = "fp32"
         return []
     return notes
+
+
+def _pure_bf16(train: dict[str, object], sharding: Sharding) -> list[str]:
+    """Weights stay in bf16 and nothing runs under autocast; ZeRO's stages 1 and 2 have fp32 copies all the same.
+
+    DeepSpeed is told neither bf16 nor fp16 by a file that has "auto" (transformers 5.23 integrations/deepspeed.py), and
+    goes by the weights it gets (0.18.2 runtime/zero/stage_1_and_2.py: `.clone().float().detach()` of the partition).
+    0.8.3 to 0.9.5 hparams/parser.py refuse stage 3.
+    """
+    zero = train.get("zero_stage")
+    if zero == 3:
+        raise UsageError("pure_bf16: LLaMA-Factory refuses it under DeepSpeed's ZeRO-3; bf16: true trains there")
+    train |= {"precision": "bf16-master" if sharding.deepspeed and zero else "bf16", "framework": "transformers"}
+    said = ["pure_bf16: computed as transformers' own Trainer does without autocast"]
+    return [*said, f"ZeRO {zero} keeps copies in fp32 beside weights of bf16"] if zero else said

@@ -6,8 +6,9 @@ A step's peak is the maximum over moments that hold different things:
 |-------------------|-----------------------------------------------------------------------------------------------|
 | load              | nothing: weights only                                                                         |
 | wrapping          | Megatron: all gradients, and weights once more until they are in their buffer                  |
-| upcast            | LLaMA-Factory under ZeRO's stages 1 and 2: trained weights become fp32 before they are narrowed |
-| sharding          | FSDP: the whole quantized model, where every GPU has it until it is cut                       |
+| sharding          | FSDP: the whole quantized model, where every GPU has it until it is cut; ZeRO's stage 3: all  |
+|                   | weights of a model that was made outside of `zero.Init`                                       |
+| upcast            | LLaMA-Factory, where DeepSpeed gets whole weights: what trains is fp32 before it is narrowed   |
 | forward           | what the blocks so far saved, and one block's live set                                        |
 | loss              | everything that forward saved, logits in each of their dtypes                                 |
 | forward return    | the same after the loss, and accelerate's fp32 copy of the outputs                            |
@@ -29,6 +30,8 @@ piece, and in fp32. A weight that is stepped in backward has `optimizer in backw
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vramwise.frameworks import framework_of
 from vramwise.models.autograd.size import Axes
 from vramwise.models.model import Model
@@ -38,7 +41,7 @@ from vramwise.training.components import OTHER_MODELS, Component
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import most_while_cut
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import ModelStates
+from vramwise.training.model_states.states import ModelStates, model_states
 from vramwise.training.model_states.trained import rounded, trained_tensors, width
 from vramwise.training.recipe.attention import rows_of
 from vramwise.training.recipe.gradient_life import gradient_life
@@ -191,7 +194,8 @@ def _moments(state: StepState) -> list[Moment]:
     load = Moment("load", {name: size for name, size in state.stays.items() if name in _LOADED})
     found = [load, *forward_moments(state), *backward.inside_blocks()]
     first = _first_step(state, found)
-    found[1:1] = [*_upcast(state, load), *_wrapping(state, load), *_sharding(state, load)]
+    cut = [*_sharding(state, load), *_cut_by_zero(state, load)]
+    found[1:1] = [*cut, *_upcast(state, cut[-1] if cut else load), *_wrapping(state, load)]
     if state.gradients.released:
         found += [optimizer_in_backward(state), backward.end()]
     else:
@@ -203,15 +207,16 @@ def _moments(state: StepState) -> list[Moment]:
 def _upcast(state: StepState, load: Moment) -> list[Moment]:
     """Trained weights become fp32 on the GPU, in the order of the model; of each there are both for a moment."""
     train, narrow = state.train, width(state.train.param_dtype)
-    wide = width("fp32")
-    if not framework_of(train).casts.widens_before_zero or train.zero_stage not in (1, 2) or narrow >= wide:
+    wide, is_whole = width("fp32"), state.train.zero_stage in (1, 2) or _comes_whole(state.train)
+    if not framework_of(train).casts.widens_before_zero or not is_whole or narrow >= wide:
         return []
     grown = most = 0
     for tensor, _ in trained_tensors(state.model, train):
         own = rounded(tensor.numel * wide)
         most = max(most, grown + own)
         grown += own - rounded(tensor.numel * narrow)
-    return [Moment("upcast", {**load.parts, Component.WHOLE_WEIGHTS: most})] if most else []
+    whole = load.of(Component.WHOLE_WEIGHTS)
+    return [Moment("upcast", {**load.parts, Component.WHOLE_WEIGHTS: whole + most})] if most else []
 
 
 def _wrapping(state: StepState, load: Moment) -> list[Moment]:
@@ -230,6 +235,26 @@ def _sharding(state: StepState, load: Moment) -> list[Moment]:
     most = most_while_cut(state.model, state.train, state.placement)
     own = load.of(Component.WEIGHTS) + load.of(Component.ADAPTERS)
     return [Moment("sharding", {**load.parts, Component.WHOLE_WEIGHTS: most - own})] if most > own else []
+
+
+def _comes_whole(train: ResolvedTrain) -> bool:
+    """Whether stage 3 gets a model that nobody cut while it was made, and said so."""
+    return train.zero_stage == 3 and train.zero_init is False
+
+
+def _cut_by_zero(state: StepState, load: Moment) -> list[Moment]:
+    """Such a model goes to the GPU whole, in the dtype that DeepSpeed casts it to, and is cut weight by weight there.
+
+    Wherever its weights lie afterwards: DeepSpeed 0.14.4 and 0.18.2 runtime/engine.py `_configure_distributed_model`
+    (`self.module.to(self.device)`), zero/parameter_offload.py `_convert_to_zero_parameters`. Each one's part, made
+    beside it, is not counted.
+    """
+    if not _comes_whole(state.train):
+        return []
+    weights = model_states(state.model, state.train, replace(state.placement, weight_shards=1))
+    whole = weights.weights + weights.frozen_weights + weights.adapter_weights
+    more = whole - load.of(Component.WEIGHTS) - load.of(Component.ADAPTERS)
+    return [Moment("sharding", {**load.parts, Component.WHOLE_WEIGHTS: more})] if more > 0 else []
 
 
 def _first_step(state: StepState, found: list[Moment]) -> list[Moment]:
