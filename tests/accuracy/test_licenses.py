@@ -17,7 +17,7 @@ A_RELEASE = r"[\w-]+ [\d.]+ on PyPI:[\w./-]+"
 NAMED = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+|[\w-]+(?= [\d.]+ on PyPI)")
 
 
-def test_six_in_seven_cases_have_a_source_whose_licence_was_read():
+def test_five_in_six_cases_have_a_source_whose_licence_was_read():
     with (CASES / "licenses.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     licenses = {row["repository"]: row["license"] for row in rows}
@@ -29,4 +29,4 @@ def test_six_in_seven_cases_have_a_source_whose_licence_was_read():
     sources = [NAMED.match(case.source) for case in cases]
     named = [found[0] for found in sources if found]
     assert set(licenses) <= set(named)
-    assert sum(name in licenses for name in named) >= 6 / 7 * len(cases)
+    assert sum(name in licenses for name in named) >= 5 / 6 * len(cases)
