@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 import vramwise
-from vramwise.serving.llama_cpp.own_engine import window_cells
+from vramwise.estimation import model_of
+from vramwise.hardware import find_gpu
+from vramwise.scenario import Scenario
+from vramwise.serving.llama_cpp.own_engine import attention_pool_bytes, window_cells
 from vramwise.units import MIB
 
 
@@ -49,3 +52,39 @@ def test_versions_before_and_behind_it_go_through_llama_cpp():
     own = counted("Qwen/Qwen3-1.7B", "0.12.6", "host_buffer", **settings)
     assert counted("Qwen/Qwen3-1.7B", "0.12.5", "host_buffer", **settings) > own
     assert counted("Qwen/Qwen3-1.7B", "0.30.0", "host_buffer", **settings) > own
+
+
+def test_layers_on_the_host_stay_there_until_0_12_8():
+    """A start of 0.12.6 on an A10, 30 of 48 layers on the GPU: 190.5 MiB there, 84.0 on the host."""
+    settings = {"n_ctx": 32768, "gguf_quant": "Q8_0", "n_gpu_layers": 30, "flash_attn": True, "gpu": "A10 PCIe 24GB"}
+    on_gpu, on_host = (
+        [counted("Qwen/Qwen3-30B-A3B", version, quantity, **settings) / MIB for version in ("0.12.6", "0.12.8")]
+        for quantity in ("compute_buffer", "host_buffer")
+    )
+    assert on_gpu[0] == pytest.approx(190.5, abs=0.051)
+    assert on_host[0] == pytest.approx(84.0, abs=0.051)
+    assert on_gpu[1] > on_gpu[0] + 150  # experts of the host are copied
+    assert on_host[1] < on_host[0]
+
+
+def test_experts_joint_in_a_file_are_copied_apart():
+    """A start of 0.13 on the CPU: 139.5 MiB."""
+    found = counted("openai/gpt-oss-20b", "0.13.1", "host_buffer", gpu="none", n_ctx=16000, flash_attn=True)
+    assert found / MIB == pytest.approx(139.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "mib"),
+    [
+        (None, 16),  # a block a tile: 512 · 4 / 64
+        ("RTX 4060", 24),  # 24 multiprocessors, two blocks each: 24.4 MiB
+        ("T4", 42),  # 32 tiles leave most of its 40 multiprocessors idle: two blocks each
+        ("RX 7900 XTX", 0),
+        ("P40", 0),
+    ],
+)
+def test_flash_attention_on_tensor_cores_takes_room_for_the_ends_of_tiles(gpu, mib):
+    card = None if gpu is None else find_gpu(gpu).gpu
+    model = model_of(Scenario.from_dict({"model": "google/gemma-3-1b-it", "task": "load"}))[1]
+    pool = attention_pool_bytes(model, 512, card) / MIB
+    assert pool == pytest.approx(mib, abs=2)

@@ -59,7 +59,10 @@ def compute_node(model: Model, plan: Plan, placed: Placement) -> Node:
         ]
         if plan.own is not None and plan.own.counts_pool and plan.backend == "cuda":
             pool = most_pool_bytes(model, min(plan.n_ubatch, plan.n_ctx))
-            nodes = [replace(node, high=node.high + pool) for node in nodes]
+            nodes = [
+                replace(node, bytes=node.bytes + plan.attention_pool, high=node.high + max(pool, plan.attention_pool))
+                for node in nodes
+            ]
         return _over_devices(nodes)
     s = sizes_of(model)
     work = fewest = _Work(model, plan, placed, s)

@@ -20,6 +20,7 @@ from vramwise.serving.llama_cpp.builds import FEW_OUTPUTS_BUILD
 from vramwise.serving.llama_cpp.drafted import drafts_alone
 from vramwise.serving.llama_cpp.extras import extras_of
 from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled
+from vramwise.serving.llama_cpp.own_engine import attention_pool_bytes
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
 from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
 from vramwise.serving.llama_cpp.terms import Terms
@@ -40,8 +41,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     )
     plan = resolve_plan(scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu), backend=_backend(plan, gpu))
-    if plan.own is not None and plan.own.reads_host and gpu is not None and gpu.unified_memory:
-        plan = replace(plan, reads_host=plan.backend == "cuda")
+    if plan.own is not None and plan.own.counts_pool and plan.flash and plan.backend == "cuda":
+        plan = replace(plan, attention_pool=attention_pool_bytes(model, min(plan.n_ubatch, plan.n_ctx), gpu))
     needs = levelled(_needs(scenario, model, gpu), [room.usable_bytes for room in rooms])
     asked = plan.n_ctx
     plan, changed = fitted(scenario, model, plan, capacity, needs, gpu)

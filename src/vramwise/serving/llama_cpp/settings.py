@@ -76,8 +76,8 @@ class Plan:
     pipelined: bool = False
     own: OwnEngine | None = None
     """Where ollama's own engine runs it."""
-    reads_host: bool = False
-    """Whether the GPU reads what lies on the host in place, as its own memory."""
+    attention_pool: int = 0
+    """Bytes that flash attention of ollama's own engine takes of CUDA's pool, where printed sizes hold it."""
     spread: str = ""
     """What is on the host because the engine found no room for it, in words."""
 

@@ -79,7 +79,7 @@ class Batch:
     key_type: GgufType = HALF
     value_type: GgufType = HALF
     own_order: bool = False
-    joint_experts: str = ""
+    joint_experts: bool = False
     cache_on_devices: bool = True
     keeps_norms: bool = False
     """Whether norms run where their layer lies, told by the program (llama-context.cpp graph_get_cb)."""

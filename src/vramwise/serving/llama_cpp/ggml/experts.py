@@ -121,8 +121,7 @@ def experts(b: Build, op: ExpertMlps, x: Tensor, weights: Tensor, *chosen: Tenso
     elif b.batch.joint_experts:
         both = product("ffn_gate_exps", width, 2 * inner, apart)
         halves = [view(both, (inner, *both.ne[1:]), (2 * both.item, *both.nb[1:])) for _ in range(2)]
-        copied = b.batch.joint_experts == "copied"
-        gate, up = (Tensor("CONT", half.ne, sources=(half,)) if copied else half for half in halves)
+        gate, up = (Tensor("CONT", half.ne, sources=(half,)) for half in halves)
     else:
         up = product("ffn_up_exps", width, inner, apart)
         gate = product("ffn_gate_exps", width, inner, apart)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 from importlib import import_module
 
@@ -34,6 +34,7 @@ from vramwise.serving.llama_cpp.ggml.scheduler import (
     METAL_ALIGNMENT,
     Prepare,
     buffer_bytes,
+    takes_over_nothing,
     takes_over_products,
     takes_over_rows,
 )
@@ -64,8 +65,15 @@ def compute_buffers(
     return buffer_bytes(
         build.graph, plan.devices, plan.input_copies, copies_unread=plan.build >= UNREAD_COPIES_BUILD,
         prepare=_prepared_by(plan), alignment=METAL_ALIGNMENT if plan.backend == "metal" else DEVICE_ALIGNMENT,
-        reads_host=plan.reads_host, takes_over=takes_over_products if plan.backend == "metal" else takes_over_rows,
+        takes_over=_taken_over_by(plan),
     )  # fmt: skip
+
+
+def _taken_over_by(plan: Plan) -> Callable[[Tensor], bool]:
+    """What the devices' backend computes although a weight of it lies on the host."""
+    if plan.own is not None and not plan.own.takes_over:
+        return takes_over_nothing
+    return takes_over_products if plan.backend == "metal" else takes_over_rows
 
 
 def _prepared_by(plan: Plan) -> Prepare | None:
@@ -110,7 +118,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         cells=plan.cells,
         window_cells=cache_bytes(model, plan).window_cells or plan.cells,
         flash=plan.flash,
-        half_masks=plan.build >= HALF_MASK_BUILD,
+        half_masks=plan.build >= HALF_MASK_BUILD or (own is not None and own.ready_masks),
         ready_embeddings=plan.build >= TWO_INPUT_COPIES_BUILD,
         windows=windows,
         states_kept=plan.states_kept,
@@ -121,7 +129,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         key_type=tensor_type(plan.type_k),
         value_type=tensor_type(plan.type_v),
         own_order=own is not None and own.text_alone,
-        joint_experts=own.joint_experts if own is not None else "",
+        joint_experts=own is not None and own.joint_experts,
         cache_on_devices=plan.kv_on_gpu,
         keeps_norms=tokens < LEAST_ROWS or plan.gpu_layers > plan.num_layers,
     )

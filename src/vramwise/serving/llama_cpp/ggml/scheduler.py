@@ -33,12 +33,12 @@ class _Split:
 
 def buffer_bytes(
     graph: Graph, devices: int, copies: int = 1, copies_unread: bool = True, prepare: Prepare | None = None,
-    alignment: int = DEVICE_ALIGNMENT, reads_host: bool = False, takes_over: Callable[[Tensor], bool] | None = None,
+    alignment: int = DEVICE_ALIGNMENT, takes_over: Callable[[Tensor], bool] | None = None,
 ) -> tuple[int, ...]:  # fmt: skip
     """Bytes of the compute buffer of every device and, last, of the host (ggml_backend_sched_reserve_size).
 
     `copies_unread`: whether inputs that no node reads have copies too (pass 6 of the newest scheduler). `prepare`: what
-    a device's backend does to its part of the graph. `reads_host`: whether devices read the host's memory in place.
+    a device's backend does to its part of the graph.
     `takes_over`: what the first device computes although a weight lies on the host; by default what CUDA does.
     """
     offloads = (takes_over or takes_over_rows) if devices else None
@@ -50,7 +50,7 @@ def buffer_bytes(
         node.backend = _preset(node, host, offloads)
     _spread(graph.nodes, host)
     _settle(graph.nodes)
-    splits = _splits(graph.nodes, copies, host if reads_host else None)
+    splits = _splits(graph.nodes, copies)
     copied = [leaf for leaf in graph.leaves if leaf.flags & INPUT and (copies_unread or id(leaf) in read)]
     leaves = list(_leaf_copies(copied, splits, copies)) if copies > 1 else []
     nodes: list[Tensor] = []
@@ -108,6 +108,11 @@ def takes_over_products(node: Tensor) -> bool:
     return node.op in ("MUL_MAT", "MUL_MAT_ID") and takes_over_rows(node)
 
 
+def takes_over_nothing(node: Tensor) -> bool:
+    """What lies on the host is computed there."""
+    return False
+
+
 def _spread(nodes: Sequence[Tensor], host: int) -> None:
     """Devices take the undecided nodes behind and before theirs, then the host does."""
     real = [node for node in nodes if node.op not in VIEWS]
@@ -133,7 +138,7 @@ def _settle(nodes: Iterable[Tensor]) -> None:
             node.backend = 0
 
 
-def _splits(nodes: Iterable[Tensor], copies: int, read_in_place: int | None) -> list[_Split]:
+def _splits(nodes: Iterable[Tensor], copies: int) -> list[_Split]:
     """The graph cut where the backend changes; nodes read copies in place of what lies elsewhere."""
     split: _Split | None = None
     found: list[_Split] = []
@@ -149,7 +154,7 @@ def _splits(nodes: Iterable[Tensor], copies: int, read_in_place: int | None) -> 
             before = []
             found.append(split)
         for place, source in enumerate(node.sources):
-            if source.backend in (backend, read_in_place):
+            if source.backend == backend:
                 continue
             made = copied.get((id(source), backend))
             if made is None:
