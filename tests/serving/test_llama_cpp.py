@@ -434,6 +434,16 @@ def test_experts_that_a_rule_leaves_on_the_host_are_replayed_like_cpu_moe() -> N
         assert told.quantities[name].expected == flag.quantities[name].expected
 
 
+def test_experts_on_the_host_are_computed_there_in_batches_of_fewer_than_32() -> None:
+    """b9525 with -b 16 on an RTX 5090: 42 MiB."""
+    settings: dict[str, Any] = {"engine_version": "b9525", "gguf_quant": "Q4_K_M", "n_ctx": 16128, "cpu_moe": True}
+    few, many = (
+        serve("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", n_batch=batch, **settings) for batch in (16, 32)
+    )
+    assert mib(few, "compute_buffer") == pytest.approx(42, rel=0.1)
+    assert mib(many, "compute_buffer") > 4096
+
+
 def test_latent_attention_with_sinks_is_laid_out_like_any_other() -> None:
     config = {
         "model_type": "hy_v4", "vocab_size": 31, "hidden_size": 64, "intermediate_size": 32, "num_hidden_layers": 2,

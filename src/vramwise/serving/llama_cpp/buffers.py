@@ -136,7 +136,8 @@ class _Work:
         self.cast = 6 * u * (n + narrow) + 8 * u * s.hidden if casts else 0  # the f32 mask beside its copy in f16
         # the CPU alone reads repacked rows (ik_llama.cpp: types …_R4, …_R8 have no CUDA kernels)
         stays = plan.is_ik and (plan.settings.fused_moe or plan.settings.run_time_repack)
-        self.experts = placed.host_expert_bytes if placed is not None and not stays else 0
+        few = u < LEAST_OFFLOADED_BATCH and not plan.is_ik
+        self.experts = placed.host_expert_bytes if placed is not None and not stays and not few else 0
         self.inputs = {"u": u, "o": plan.outputs, "V": s.vocabulary, "E": s.hidden, "H": s.heads, "n": n,
                        "copies": plan.input_copies,
                        "copied_output_bytes": copied_output,
