@@ -55,6 +55,7 @@ class OfModel(Generic[Parameters, Value]):
     def __init__(self, function: Callable[Parameters, Value]) -> None:
         self._function = function
         self._models = _kept.setdefault(f"{function.__module__}.{function.__qualname__}", {})
+        self._many = 0
         update_wrapper(self, function)
 
     def __call__(self, *args: Parameters.args, **settings: Parameters.kwargs) -> Value:
@@ -67,18 +68,19 @@ class OfModel(Generic[Parameters, Value]):
         if found is _NOTHING:
             found = self._function(*args, **settings)
             if len(values) >= _MOST_OF_A_MODEL:
+                self._many -= len(values)
                 values.clear()
             values[key] = found
+            self._many += 1
         return cast(Value, found)
 
     def _opened(self, model: Hashable, stored: Stored | None) -> _Values:
-        while self._models and (len(self._models) >= _MOST_MODELS or self._many() > _MOST_OF_ALL):
-            del self._models[next(iter(self._models))]
+        while self._models and (len(self._models) >= _MOST_MODELS or self._many > _MOST_OF_ALL):
+            gone = self._models.pop(next(iter(self._models)))
+            self._many -= len(gone) if isinstance(gone, dict) else 0
         values = self._models[model] = {} if stored is None else stored()
+        self._many += len(values)
         return values
-
-    def _many(self) -> int:
-        return sum(len(values) for values in self._models.values() if isinstance(values, dict))
 
 
 def of_model(function: Callable[Parameters, Value]) -> OfModel[Parameters, Value]:

@@ -1,4 +1,4 @@
-"""What of a training's answer is asked for by itself: its settings as decided, its weights, the time of its step."""
+"""What of a training's answer is asked for by itself: its settings as decided, its need at any size, its time."""
 
 from __future__ import annotations
 
@@ -8,28 +8,30 @@ from typing import TYPE_CHECKING
 from vramwise.errors import UndescribedTypeError
 from vramwise.estimation import as_found, model_of, on_this_machine
 from vramwise.hardware.room import card_of
+from vramwise.records import replace
 from vramwise.scenario import Scenario
+from vramwise.site import THE_USERS, kept_in_force, site_in_use, using
 
 if TYPE_CHECKING:
+    from vramwise.training.many import AnySize
     from vramwise.training.resolved import ResolvedTrain
     from vramwise.training.speed import StepTime
     from vramwise.training.speed.over_links import OverLink
 
 
-def weights_held(scenario: Mapping[str, object]) -> int:
-    """Bytes of weights that every card of a training holds throughout: none of it fits into less.
+def at_any_size(scenario: Scenario) -> AnySize:
+    """A training without its sizes: decided once, with the need of each size that is asked for afterwards.
 
     Raises what `estimate` raises of the model and its settings.
     """
-    from vramwise.training.job import job_of
+    from vramwise.training.many import any_size
 
-    asked = Scenario.from_dict(scenario)
-    found, model = model_of(asked)
-    if found.adapter is not None or asked.train.offload_params != "none":
-        return 0
-    job = job_of(asked, model, card_of(asked)[0])
-    held = map(job.states, job.ranks)
-    return min(one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in held)
+    scenario = on_this_machine(scenario)
+    with using(site_in_use(THE_USERS), scenario.driver):
+        found, model = model_of(scenario)
+        sized = any_size(as_found(scenario, found)[0], model, card_of(scenario)[0])
+        needed = None if sized.needed is None else kept_in_force(sized.needed)
+        return replace(sized, needed=needed)
 
 
 def as_resolved(scenario: Scenario) -> ResolvedTrain:

@@ -10,13 +10,14 @@ import pytest
 
 from vramwise.errors import VramwiseError
 from vramwise.estimation import described_model, estimate, fits_at_no_size
-from vramwise.planner import door, rows, searched_layouts
+from vramwise.planner import door, rows, searched_layouts, tuning
 from vramwise.planner.machine import machine_of
 from vramwise.planner.option import Wishes
 from vramwise.planner.running import best_file, best_serving, best_whole_file, is_whole
-from vramwise.planner.tuning import LORA, METHODS, QLORA, best_step, fitting_step
-from vramwise.planner.ways import Question
+from vramwise.planner.tuning import FULL, LORA, METHODS, QLORA, best_step, fitting_step
+from vramwise.planner.ways import Question, tried
 from vramwise.scenario import Scenario
+from vramwise.training_parts import at_any_size
 
 DRAWN = Path(__file__).parents[1] / "frozen" / "scenarios.jsonl"
 
@@ -59,6 +60,26 @@ def test_a_training_is_ruled_out_by_its_weights_only_where_no_step_of_it_fits(na
         found, best = fitting_step(asked, method, replays=False), best_step(asked, method, replays=False)
         assert best.fits == (found is not None and found.fits)
         assert not best.fits or found == best
+
+
+@pytest.mark.parametrize("settings", [{"method": "lora"}, {"checkpointing": "full"}, {"offload_optimizer": "cpu"}])
+@pytest.mark.parametrize("name", ["qwen3-0.6b", "google/paligemma-3b-mix-224", "google/flan-t5-xl"])
+def test_a_training_decided_once_needs_at_every_size_what_its_answer_says(name, settings):
+    table = {"model": name, "task": "train", "gpu": "4090", "train": settings}
+    found = at_any_size(Scenario.from_dict(table))
+    for batch, length in ((1, 256), (1, 2048), (7, 300)):
+        sizes = {"micro_batch_size": batch, "sequence_length": length}
+        needed = estimate(table | {"train": settings | sizes}, replays=False).needed
+        assert found.needed(batch, length) == (int(needed.expected), int(needed.high))
+        assert found.held_bytes < found.least_bytes < needed.expected
+
+
+@pytest.mark.parametrize(("name", "method"), [("qwen3-8b", LORA), ("qwen3-8b", FULL), ("qwen3-32b", QLORA)])
+def test_the_size_of_a_step_takes_one_whole_answer(monkeypatch, name, method):
+    asked = []
+    monkeypatch.setattr(tuning, "tried", lambda *args, **kw: asked.append(args) or tried(*args, **kw))
+    assert fitting_step(question(name, gpu="4090"), method, replays=False) is not None
+    assert len(asked) == 1
 
 
 def test_a_smaller_model_takes_no_estimate_where_its_weights_alone_are_more_than_the_card():

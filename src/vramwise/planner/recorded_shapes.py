@@ -144,6 +144,10 @@ def recalled(model: str | Mapping[str, object]) -> Iterator[None]:
         keep(known)
 
 
+_found: dict[tuple[str, str], object] = {}
+"""Classes and functions of this package that were read before, by their modules and names."""
+
+
 class _Reader(pickle.Unpickler):
     """Reads classes of descriptions, and the lowerings that operations refer to."""
 
@@ -157,6 +161,12 @@ class _Reader(pickle.Unpickler):
         return self._model
 
     def find_class(self, module: str, name: str) -> object:
+        found = _found.get((module, name))
+        if found is None:
+            found = _found[module, name] = self._own(module, name)
+        return found
+
+    def _own(self, module: str, name: str) -> object:
         found = super().find_class(module, name) if module.startswith(_PACKAGE) else None
         home = getattr(found, "__module__", "")  # not what a module of ours imports: vramwise.x "subprocess.Popen"
         if isinstance(found, type) and home.startswith(_PACKAGE):

@@ -7,10 +7,12 @@ checkpointed layers, as people run them where memory is short.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import estimate, needs_together
+from vramwise.estimation import estimate
 from vramwise.hardware import find_gpu
 from vramwise.largest import largest_within
 from vramwise.models import Model
@@ -19,7 +21,12 @@ from vramwise.models.operations.experts import ExpertMlps
 from vramwise.planner.machine import Machine, machine_of
 from vramwise.planner.ways import Question, Way, scenario_of, tried
 from vramwise.records import record
-from vramwise.training_parts import weights_held
+from vramwise.result import VerdictWord
+from vramwise.training_parts import at_any_size
+from vramwise.verdict import word_of
+
+if TYPE_CHECKING:
+    from vramwise.training.many import AnySize
 
 USUAL_LENGTH = 2048
 LEAST_LENGTH = 256
@@ -31,6 +38,13 @@ _MOST_STEPS = 12
 _MOST_SAMPLES = 100_000
 CHECKPOINTED: Mapping[str, object] = {"checkpointing": "full"}
 SHARDED: Mapping[str, object] = {"fsdp": "full-shard"}
+
+
+class Need(NamedTuple):
+    """Whether a size fits, and the high end of what it needs."""
+
+    word: VerdictWord
+    high: int
 
 
 @record
@@ -71,42 +85,76 @@ def best_step(question: Question, method: Method, *, replays: bool = True) -> Wa
 
     Where neither fits, the answer for one usual sequence. What is returned has an answer of its own, replay included.
     """
-    ways = list(_ways(question, method))
-    best = _best_of([way for way in ways if _may_fit(question, way)], question, replays=replays)
+    ways = [_Sizes(question, way) for way in _ways(question, method)]
+    best = _best_of([way for way in ways if way.may_fit], replays=replays)
     if best is not None and best.fits:
         return best
-    found = [best] if best is not None else []
-    too_large = _best_of([way for way in ways if not _may_fit(question, way)], question, replays=replays)
-    return max([*found, *([too_large] if too_large is not None else [])], key=_rank)
+    too_large = _best_of([way for way in ways if not way.may_fit], replays=replays)
+    return max((one for one in (best, too_large) if one is not None), key=_rank)
 
 
 def fitting_step(question: Question, method: Method, *, replays: bool = True) -> Way | None:
     """The same among the settings whose weights leave any room on a card; None, without an estimate, where none do."""
-    return _best_of([way for way in _ways(question, method) if _may_fit(question, way)], question, replays=replays)
+    ways = (_Sizes(question, way) for way in _ways(question, method))
+    return _best_of([way for way in ways if way.may_fit], replays=replays)
 
 
-def _best_of(ways: Sequence[Way], question: Question, *, replays: bool) -> Way | None:
+def _best_of(ways: Sequence[_Sizes], *, replays: bool) -> Way | None:
     best: Way | None = None
     for way in ways:
-        found = _sized(question, way, replays=replays)
+        found = _sized(way, replays=replays)
         if best is None or _rank(found) > _rank(best):
             best = found
-        if best.is_sure and tokens_of(best, question.model) in (0, usual_length(question.model)):
+        if best.is_sure and tokens_of(best, way.question.model) in (0, usual_length(way.question.model)):
             break
     return best
 
 
-def _may_fit(question: Question, way: Way) -> bool:
-    """Whether what a card holds of the weights throughout leaves any room."""
-    return _held_bytes(question, way) <= question.machine.usable_bytes
+class _Sizes:
+    """A way at any size: what it needs, its settings decided once, and the whole answer for the size that is taken."""
 
+    def __init__(self, question: Question, way: Way) -> None:
+        self.question, self.way = question, way
+        self._any: AnySize | None = None
+        with suppress(VramwiseError):
+            self._any = at_any_size(scenario_of(question, way))
+        self._needs: dict[tuple[int, int | None], Need | None] = {}
 
-def _held_bytes(question: Question, way: Way) -> int:
-    """What a card holds of the weights throughout; 0 where the settings are refused."""
-    try:
-        return weights_held({"model": question.name, **way.scenario})
-    except VramwiseError:
-        return 0
+    @property
+    def held_bytes(self) -> int:
+        """What a card holds of the weights throughout; 0 where the settings are refused."""
+        return 0 if self._any is None else self._any.held_bytes
+
+    @property
+    def may_fit(self) -> bool:
+        """Whether these leave any room."""
+        return self.held_bytes <= self.question.machine.usable_bytes
+
+    @property
+    def fits_at_no_size(self) -> bool:
+        """Whether it is refused, or has no room for what no size changes."""
+        return self._any is None or self._any.least_bytes > self.question.machine.usable_bytes
+
+    def at(self, batch: int, tokens: int | None) -> Way:
+        """The whole answer, without a replay."""
+        return _at(self.question, self.way, batch, tokens)
+
+    def need(self, batch: int, tokens: int | None) -> Need | None:
+        """What a size needs; None where it is refused."""
+        if (batch, tokens) not in self._needs:
+            self._needs[batch, tokens] = self._need(batch, tokens)
+        return self._needs[batch, tokens]
+
+    def _need(self, batch: int, tokens: int | None) -> Need | None:
+        room = self.question.machine.usable_bytes
+        if self._any is None or self._any.needed is None or self.question.estimate is not estimate:
+            found = self.at(batch, tokens)
+            return None if found.result is None else Need(found.word, int(found.result.needed.high))
+        try:
+            expected, high = self._any.needed(batch, tokens)
+        except VramwiseError:
+            return None
+        return Need(word_of(expected, high, room) if self._any.runs else "does not fit", high)
 
 
 def _ways(question: Question, method: Method) -> Iterator[Way]:
@@ -163,22 +211,31 @@ def _sharings(machine: Machine, method: Method) -> Iterator[Mapping[str, object]
     yield SHARDED
 
 
-def _sized(question: Question, way: Way, *, replays: bool) -> Way:
-    """The way at the largest size that fits."""
-    if not reads_tokens(question.model):
-        return _verified(question, _most_samples(question, way, None), replays=replays)
-    usual = usual_length(question.model)
-    one = _most_samples(question, way, usual)
-    if one.result is None:
-        return one
-    if one.is_sure:
-        return _verified(question, one, replays=replays)
-    shorter = [one]
-    while not shorter[-1].is_sure and tokens_of(shorter[-1], question.model) // 2 >= LEAST_LENGTH:
-        shorter.append(_at(question, way, 1, tokens_of(shorter[-1], question.model) // 2))
-    fitting = [found for found in shorter if found.fits]
-    best = next((found for found in fitting if found.is_sure), fitting[0] if fitting else one)
-    return _verified(question, best, replays=replays)
+def _sized(way: _Sizes, *, replays: bool) -> Way:
+    """The way at the largest size that fits: as many usual sequences as surely do, else the longest that does alone."""
+    model = way.question.model
+    usual = usual_length(model) if reads_tokens(model) else None
+    if way.fits_at_no_size:
+        return way.at(1, usual)
+    most = _most_samples(way, usual)
+    tokens = usual if most or usual is None else _longest(way, usual)
+    found = way.at(most or 1, tokens)
+    return _verified(way.question, found, replays=replays)
+
+
+def _longest(way: _Sizes, usual: int) -> int:
+    """Tokens of the longest sequence that surely fits alone, else that fits, else the usual ones."""
+    tight: int | None = None
+    length = usual
+    while (need := way.need(1, length)) is not None:
+        if need.word == "fits":
+            return length
+        if need.word == "tight" and tight is None:
+            tight = length
+        if length // 2 < LEAST_LENGTH:
+            break
+        length //= 2
+    return tight or usual
 
 
 def _at(question: Question, way: Way, batch: int, tokens: int | None, *, replays: bool = False) -> Way:
@@ -190,43 +247,24 @@ def _sized_as(way: Way, batch: int, tokens: int | None) -> Way:
     return replace(way, settings={**way.settings, **sizes})
 
 
-def _most_samples(question: Question, way: Way, tokens: int | None) -> Way:
-    """The way with the largest micro-batch that surely fits, else with a single sample.
+def _most_samples(way: _Sizes, tokens: int | None) -> int:
+    """The largest micro-batch that surely fits; 0 where a single sample does not.
 
     Two are tried first where weights leave half of the room: a single sample has operations of its own, which are
     recorded for nothing where more fit.
     """
-    room = question.machine.usable_bytes
-    least = 2 if 2 * _held_bytes(question, way) <= room else 1
-    found = _at(question, way, least, tokens)
-    if not found.is_sure or _highest_need(found, room) > room:
-        return found if least == 1 else _at(question, way, 1, tokens)
+    room = way.question.machine.usable_bytes
 
-    def need(batch: int) -> int:
-        known = _need_alone(question, _sized_as(way, batch, tokens))
-        return _highest_need(_at(question, way, batch, tokens), room) if known is None else known
+    def high(batch: int) -> int:
+        need = way.need(batch, tokens)
+        return room + 1 if need is None else need.high
 
-    most = largest_within(need, room, _MOST_SAMPLES, (least, _highest_need(found, room)))
-    return _at(question, way, most, tokens) if most > least else found
-
-
-def _need_alone(question: Question, way: Way) -> int | None:
-    """The high end of what an estimate of it says that it needs, without the rest of the answer; None where that alone
-    has no such number."""
-    if question.estimate is not estimate:
-        return None
-    try:
-        many = needs_together(scenario_of(question, way), [batch_of(way)], None, ends=True)
-    except VramwiseError:
-        return None
-    if many is None or many.high_bytes is None or int(many.phases[0]) < 0:
-        return None
-    return int(many.high_bytes[0])
-
-
-def _highest_need(way: Way, room: int) -> int:
-    """The high end of what it needs; more than the room where it has no answer."""
-    return int(way.result.needed.high) if way.result is not None else room + 1
+    least = 2 if 2 * way.held_bytes <= room else 1
+    need = way.need(least, tokens)
+    if need is not None and need.word == "fits" and need.high <= room:
+        return largest_within(high, room, _MOST_SAMPLES, (least, need.high))
+    alone = way.need(1, tokens)
+    return int(alone is not None and alone.word == "fits")
 
 
 def _verified(question: Question, way: Way, *, replays: bool) -> Way:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from vramwise.errors import UsageError
 from vramwise.records import record
@@ -45,6 +45,7 @@ VARIABLE: Final = "VRAMWISE_SITE"
 THE_USERS: Final = "the user's own"
 """Stands for the file of `--site`, of VRAMWISE_SITE, or of the user's configuration."""
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @record
@@ -203,16 +204,16 @@ def asking() -> Iterator[InForce]:
         yield force
 
 
-def kept_in_force(late: Callable[[], T]) -> Callable[[], T]:
+def kept_in_force(late: Callable[P, T]) -> Callable[P, T]:
     """`late` with the site that is in use now, for what an estimate works out when it is read."""
     force = _in_force.get()
     if force is None:
         return late
 
-    def run() -> T:
+    def run(*args: P.args, **settings: P.kwargs) -> T:
         token = _in_force.set(force)
         try:
-            return late()
+            return late(*args, **settings)
         finally:
             _in_force.reset(token)
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from vramwise.errors import ScenarioError
 from vramwise.hardware import Gpu
-from vramwise.hardware.room import room_of
+from vramwise.hardware.room import Room, room_of
 from vramwise.models.model import Model
 from vramwise.points.columns import Lists, whole_numbers
 from vramwise.points.needs import ManyNeeds
 from vramwise.points.run import Points
-from vramwise.records import replace
+from vramwise.records import record, replace
 from vramwise.scenario import Scenario
 from vramwise.training import counters
 from vramwise.training.answer import first_quantities, fullest_rank
@@ -37,7 +37,7 @@ def needs_of_many(
     """
     job, lengths, refusals = _lengths(scenario, model, gpu, sequences)
     room = room_of(scenario, gpu)
-    if job.train.rollout_gpu_memory_utilization is not None or (room is not None and room.reserve_bytes):
+    if _hangs_on_more(job, room):
         return None
     many = len(batches if batches is not None else lengths)
     sizes = {
@@ -48,10 +48,7 @@ def needs_of_many(
     card_bytes, ranks = None if room is None else room.seen_bytes, telling_ranks(job)
 
     def work(at: dict[str, Any]) -> list[object]:
-        tokens = at["batch"] * at["sequence"]
-        train = job.train.replace(micro_batch_size=at["batch"], sequence_length=at["sequence"]).at_tokens(tokens)
-        sized = replace(job, train=train, structure=job.structure.at_tokens(tokens))
-        return _needs(sized, ranks, card_bytes, names, ends=ends)
+        return _needs(_sized(job, at["batch"], at["sequence"]), ranks, card_bytes, names, ends=ends)
 
     try:
         found = Points(sizes).outcomes(work, 4)
@@ -63,16 +60,65 @@ def needs_of_many(
     )  # fmt: skip
 
 
+@record
+class AnySize:
+    """A training of one sequence length or of any, with its settings decided.
+
+    `held_bytes`: of weights, which every card holds throughout; `least_bytes`: what a card holds at its optimizer's
+    step whatever a micro-batch takes beside it. `needed`: the expected need of a micro-batch of so many tokens (None:
+    the scenario's own) and the end of its interval, with the numbers of `estimate(..., replays=False)`; None where
+    these hang on more.
+    """
+
+    held_bytes: int
+    least_bytes: int
+    runs: bool
+    needed: Callable[[int, int | None], tuple[int, int]] | None
+
+
+def any_size(scenario: Scenario, model: Model, gpu: Gpu | None) -> AnySize:
+    """The training of a scenario at any size. Raises what the answer of the scenario raises of its settings."""
+    job, room = job_of(scenario, model, gpu), room_of(scenario, gpu)
+    card_bytes, ranks = None if room is None else room.seen_bytes, telling_ranks(job)
+
+    def needed(batch: int, sequence: int | None) -> tuple[int, int]:
+        own, tokens = job, sequence or job.train.sequence_length
+        if sequence is not None and _hangs_on_length(job):
+            own = job_of(scenario.replace(train=scenario.train.replace(sequence_length=sequence)), model, gpu)
+            tokens = own.train.sequence_length
+        _, expected, high, _ = _needs(_sized(own, batch, tokens), ranks, card_bytes, [], ends=True)
+        return int(expected), int(high)
+
+    held = min(
+        one.weights + one.frozen_weights + one.buffers + one.adapter_weights for one in map(job.states, job.ranks)
+    )
+    return AnySize(
+        held if job.train.offload_params == "none" else 0,
+        max(least_bytes(job.model, job.structure, rank) for rank in job.ranks),
+        counters.cannot_run(job.train, gpu) is None,
+        None if _hangs_on_more(job, room) else needed,
+    )
+
+
 def fits_at_no_size(scenario: Scenario, model: Model, gpu: Gpu | None) -> bool:
     """Whether what a rank has at its optimizer's step is more than the room, whatever a micro-batch takes beside it.
 
     False where that is not known. Raises what the answer of the scenario raises.
     """
     room = room_of(scenario, gpu)
-    if room is None:
-        return False
-    job = job_of(scenario, model, gpu)
-    return any(least_bytes(job.model, job.structure, rank) > room.usable_bytes for rank in job.ranks)
+    return room is not None and any_size(scenario, model, gpu).least_bytes > room.usable_bytes
+
+
+def _sized(job: Job, batch: Any, sequence: Any) -> Job:
+    """The job with so many sequences of so many tokens in a micro-batch."""
+    tokens = batch * sequence
+    train = job.train.replace(micro_batch_size=batch, sequence_length=sequence).at_tokens(tokens)
+    return replace(job, train=train, structure=job.structure.at_tokens(tokens))
+
+
+def _hangs_on_more(job: Job, room: Room | None) -> bool:
+    """Whether the need hangs on more than moments: on an engine that is awake between steps, or on what stays free."""
+    return job.train.rollout_gpu_memory_utilization is not None or (room is not None and bool(room.reserve_bytes))
 
 
 def telling_ranks(job: Job) -> tuple[Placement, ...]:
@@ -97,7 +143,7 @@ def telling_ranks(job: Job) -> tuple[Placement, ...]:
 
 def _needs(
     job: Job, ranks: Sequence[Placement], card_bytes: int | None, names: list[str], *, ends: bool
-) -> list[object]:  # fmt: skip
+) -> list[Any]:  # fmt: skip
     """ALLOCATED, NEEDED, HIGH and PHASE at the job's sizes; `names` gets that of the moment."""
     full = fullest_rank(job, card_bytes, ranks)
     beside = full.workspace.bytes
