@@ -22,7 +22,10 @@ MIXTRAL = {
 }  # fmt: skip
 BATCH = {"micro_batch_size": 2, "sequence_length": 128}
 CASES = {
-    "autocast, dropout, checkpointing": (GPT2, {"precision": "fp16-mixed", "checkpointing": "full", **BATCH}),
+    "autocast, dropout, checkpointing": (
+        GPT2,
+        {"precision": "fp16-mixed", "checkpointing": "full", "optimizer_impl": "foreach", **BATCH},
+    ),
     "experts with adapters": (MIXTRAL, {"precision": "bf16", "method": "lora", **BATCH}),
 }
 

@@ -19,6 +19,10 @@ TESTED: Final = ("2.13",)
 """Versions of torch whose mode was read."""
 
 
+IN_PLACE: Final = object()
+"""What an operation on lists of tensors is that changes them in place."""
+
+
 class _OutOfTheOrdinaryError(Exception):
     """An argument that torch's own key has to tell."""
 
@@ -38,6 +42,29 @@ def kept_from_compilers(wanted: bool) -> Any:
     return classmethod(lambda _: wanted)
 
 
+def mode_below(torch: Any) -> Any:
+    """What runs an operation that another mode has seen: the fake mode, where nothing else stands between the two.
+
+    torch would take the arguments apart and put them together again on the way to it.
+    """
+    inside = torch._C
+    fake = inside._TorchDispatchModeKey.FAKE
+    modes, mode_of = inside._len_torch_dispatch_stack, inside._get_dispatch_mode
+    taken, put_back = inside._unset_dispatch_mode, inside._set_dispatch_mode
+
+    def run(func: Any, types: object, args: Any, kwargs: Any) -> Any:
+        mode = mode_of(fake)
+        if mode is None or modes() != 1:
+            return func(*args, **kwargs)
+        taken(fake)
+        try:
+            return mode.__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            put_back(mode)
+
+    return run
+
+
 def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
     torch = library("torch")
     handlers, fake = fake_tensors._DISPATCH_META_HANDLERS, fake_tensors.FakeTensor
@@ -49,6 +76,8 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
     modes, in_kernel = torch._C._len_torch_dispatch_stack, torch._C._meta_in_tls_dispatch_include
     empty_strided, subclass = torch.empty_strided, torch.Tensor._make_subclass
     guarded = torch._C._set_throw_on_mutable_data_ptr
+    unsafe_view, view = torch.ops.aten._unsafe_view.default, torch.ops.aten.view.default
+    lists = _ListsOfTensors(torch, fake)
 
     class Quicker(base):  # type: ignore[misc]
         _attributes: dict[object, dict[str, object]]
@@ -64,6 +93,14 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
                 return handler(args)
             if not self.cache_enabled or func in directly:
                 return self.dispatch(func, types, args, kwargs or {})
+            if func is unsafe_view:  # to a kernel the same; torch's mode remembers no answer of it
+                func = view
+            elif args and type(args[0]) is list:
+                kind = lists.kind(func)
+                if kind is not None and lists.are_alike(args, self):
+                    if kind is IN_PLACE:
+                        return None
+                    return [self._cached_dispatch_impl(kind, types, (one,), {}) for one in args[0]]
             return self._cached_dispatch_impl(func, types, args, kwargs or {})
 
         def _cache_key(self, state: object, func: object, args: Iterable[object], kwargs: dict[str, object]) -> Any:
@@ -102,6 +139,51 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
             return made
 
     return Quicker
+
+
+class _ListsOfTensors:
+    """Optimizers' operations on lists: in place they change no shape, and of one list each tensor is asked alone.
+
+    torch remembers no answer that is a list (`_validate_output_for_cache_entry`), and asks every tensor anew.
+    """
+
+    def __init__(self, torch: Any, fake: type) -> None:
+        self.operations = torch.ops.aten
+        self.fake: Any = fake
+        self.kinds: dict[object, object] = {}
+
+    def kind(self, func: Any) -> Any:
+        """IN_PLACE, the operation on one tensor that the list's is made of, or None where torch has to answer."""
+        if func not in self.kinds:
+            self.kinds[func] = self._kind(func)
+        return self.kinds[func]
+
+    def _kind(self, func: Any) -> object:
+        name = func._schema.name.removeprefix("aten::_foreach_")
+        if name == func._schema.name:
+            return None
+        if name.endswith("_"):
+            return None if func._schema.returns else IN_PLACE
+        single = getattr(self.operations, name, None)
+        return getattr(single, "default", None) if len(func._schema.arguments) == 1 else None
+
+    def are_alike(self, args: Any, mode: Any) -> bool:
+        """Whether every list has tensors of this mode with the same shapes, dtype and device as the first one's."""
+        first = args[0]
+        for listed in args:
+            if type(listed) is not list or not listed or type(listed[0]) in (int, float):
+                continue
+            if len(listed) != len(first):
+                return False
+            if not all(self._is_like(one, other, mode) for one, other in zip(listed, first, strict=True)):
+                return False
+        return True
+
+    def _is_like(self, one: Any, other: Any, mode: object) -> bool:
+        return (
+            type(one) is self.fake and one.fake_mode is mode and one.shape == other.shape
+            and one.dtype == other.dtype and one.fake_device == other.fake_device
+        )  # fmt: skip
 
 
 def _arguments_told(torch: Any, fake: type) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vramwise.dryrun.assumed import Assumptions
 from vramwise.dryrun.dynamic import needs_values, sized_by_values
-from vramwise.dryrun.fake_mode import kept_from_compilers
+from vramwise.dryrun.fake_mode import kept_from_compilers, mode_below
 from vramwise.dryrun.finite import passed_on
 from vramwise.dryrun.known import Values
 from vramwise.dryrun.signs import Signs
@@ -36,6 +36,7 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
     values, signs = Values() if assumed is not None else None, Signs()
     sized = sized_by_values(assumed) if assumed is not None else {}
 
+    below = mode_below(torch)
     asked_of = fake_tensors._DISPATCH_META_HANDLERS  # a tensor's device, sizes and strides
 
     class Tracing(library("torch.utils._python_dispatch").TorchDispatchMode):  # type: ignore[misc]
@@ -67,10 +68,10 @@ def tracing_mode(watcher: Watcher, assumed: Assumptions | None = None) -> Any:
                 with self:
                     return watcher.attention(*args, **kwargs)
             if values is None:
-                out = func(*args, **kwargs)
+                out = below(func, types, args, kwargs)
             else:
                 known, sign = values.before(func, args, kwargs), signs.before(func, args, kwargs)
-                out = func(*args, **kwargs)
+                out = below(func, types, args, kwargs)
                 values.after(func, args, kwargs, out, known)
                 signs.after(func, args, out, sign)
                 passed_on(func._schema.name.removeprefix("aten::"), args, out, values)
