@@ -26,9 +26,9 @@ from vramwise.models.step import record_forward
 # The state-space scans have no matrix products to count, and torch's counter takes the backward of depthwise
 # convolutions for a dense one's (test_delta_net.py holds one such model against it without them).
 DEPTHWISE = frozenset(
-    {"bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "inkling2_text", "inkling_text",
-     "jamba", "kimi_linear", "lfm2", "lfm2_moe", "lfm2_vl", "lfm3", "mamba", "mamba2", "minicpm_ocr", "minicpmv4_6",
-     "minicpmv4_7", "nemotron_h",
+    {"bailing_hybrid", "bamba", "falcon_h1", "falcon_mamba", "glm5_next", "granitemoehybrid", "inkling2_text",
+     "inkling_text", "jamba", "kimi_linear", "lfm2", "lfm2_moe", "lfm2_vl", "lfm3", "mamba", "mamba2", "minicpm_ocr",
+     "minicpmv4_6", "minicpmv4_7", "nemotron_h",
      "olmo_hybrid", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_next", "qwen4_exp",
      "qwen4_exp_text", "recurrent_gemma", "zamba", "zamba2", "zaya"}
 )  # fmt: skip

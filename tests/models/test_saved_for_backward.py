@@ -121,8 +121,8 @@ NO_BF16 = frozenset({"inkling2", "inkling2_text", "xlstm"})
 # Their classes look at values, which fake tensors do not have: image tokens' ids, languages, experts chosen,
 # positions of packed sequences, whether a token attends globally.
 DATA_DEPENDENT = frozenset({
-    "deepseek_vl", "florence2", "gemma3", "gemma4", "gemma4_unified", "kimi_k25", "led", "lfm2_vl", "llava",
-    "llava_next", "llava_next_video", "llava_onevision", "modernbert", "modernbert-decoder", "paligemma",
+    "deepseek_vl", "florence2", "gemma3", "gemma4", "gemma4_unified", "glm5_next", "kimi_k25", "led", "lfm2_vl",
+    "llava", "llava_next", "llava_next_video", "llava_onevision", "modernbert", "modernbert-decoder", "paligemma",
     "phi4_multimodal", "prophetnet", "qianfan_ocr", "step3p7", "xlm", "xmod",
 })  # fmt: skip
 # `F.rms_norm` is one kernel on CUDA; a CPU build has none for fake tensors and composes it from others.

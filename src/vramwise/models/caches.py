@@ -16,7 +16,9 @@ class LayerCache:
     full:      every token keeps num_key_value_heads · (key_head_dim + value_head_dim) elements.
     sliding:   the same, of the last `window` tokens at most; chunked: of the current chunk of `window` tokens.
     latent:    every token keeps latent_dim + rope_dim elements, one head for all (multi-head latent attention), and
-               index_dim more where an indexer picks the tokens that attention reads (`fp32_index`: in fp32).
+               index_dim more where an indexer picks the tokens that attention reads (`fp32_index`: in fp32). Where it
+               picks groups of `index_pool` tokens, transformers keeps each token's weight and a flag beside its key,
+               engines one key for the group.
     cross:     as full, of the encoder's tokens: it does not grow while the decoder generates.
     recurrent: a state that does not grow: conv_state_elements (past inputs, in the model's dtype) and state_elements
                (sums over the past, in fp32 in transformers unless `model_dtype_state`) a sequence.
@@ -34,6 +36,7 @@ class LayerCache:
     latent_dim: int = 0
     rope_dim: int = 0
     index_dim: int = 0
+    index_pool: int = 0
     conv_state_elements: int = 0
     state_elements: int = 0
     model_dtype_state: bool = False
@@ -46,7 +49,8 @@ class LayerCache:
     def elements_per_token(self) -> int:
         """Elements that one more token adds while it is inside the window."""
         if self.kind == "latent":
-            return self.latent_dim + self.rope_dim + self.index_dim
+            index = 2 * self.index_dim + 1 if self.index_pool else self.index_dim
+            return self.latent_dim + self.rope_dim + index
         return self.num_key_value_heads * (self.key_head_dim + self.value_head_dim)
 
     @property

@@ -120,6 +120,7 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "glm4_moe_lite": "deepseek",
     "glm4v": "vision_language",
     "glm4v_moe": "vision_language",
+    "glm5_next": "glm5_next",
     "glm_moe_dsa": "deepseek",
     "glm_ocr": "vision_language",
     "glmasr": "vision_language",

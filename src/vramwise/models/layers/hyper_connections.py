@@ -13,7 +13,7 @@ from vramwise.models.blocks import Block, Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.lowering import Lowering, lowering
-from vramwise.models.operations.hyper import CopyStreams, HyperConnection, HyperHead, HyperMerge
+from vramwise.models.operations.hyper import CopyStreams, HyperConnection, HyperHead, HyperMerge, StreamsMean
 
 
 def copies(c: Config) -> Block:
@@ -44,6 +44,11 @@ def merged(b: BlockBuilder, ways: Sequence[Value], h: Value, streams: Value) -> 
     """The streams with a half's result added, after they are mixed where they are."""
     merge = HyperMerge() if len(ways) == 2 else IndependentMerge()
     return b.op(merge, "", [*ways, h, streams], [streams.width])[0]
+
+
+def averaged(b: BlockBuilder, c: Config) -> Value:
+    """The streams' mean, which GLM 5 Next's head reads."""
+    return b.unary(StreamsMean(), b.input("hidden", c.hidden_size))
 
 
 def joined(b: BlockBuilder, c: Config) -> Value:

@@ -22,9 +22,9 @@ from vramwise.records import record
 def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
     """out(norm(rule(conv(q, k, v), b, decay)) · gate): the delta rule with a decay for every channel of a key."""
     heads, d, kernel = c.size("linear_num_heads"), c.size("linear_head_dim"), c.size("linear_conv_kernel_dim")
-    width, kimi, module = heads * d, c.model_type == "kimi_linear", "self_attn"
+    width, kimi, module = heads * d, c.model_type != "bailing_hybrid", "self_attn"
     b.part = "mixer"
-    x, hidden_size = b.unary(PaddingZeroed(), x), x.width
+    x, hidden_size = b.unary(PaddingZeroed(always=c.model_type == "glm5_next_text"), x), x.width
     pieces = [b.linear(x, f"{module}.{name}_proj", width) for name in "qkv"]
     (joint,) = b.op(Concatenate(), module, pieces, [3 * width])
     h = b.unary(ChannelsFirst(), joint)
@@ -45,8 +45,8 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
 
 def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
     """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
-    module, kimi = f"{module}.forget_gate", c.model_type == "kimi_linear"
-    shape = (1, 1, heads, 1) if kimi else (heads,)
+    module, kimi = f"{module}.forget_gate", c.model_type != "bailing_hybrid"
+    shape = (1, 1, heads, 1) if c.model_type == "kimi_linear" else (heads,)
     # Kimi K3's files have one for each channel of a head; its 96 heads read the first 96 of 128.
     shape = (width // heads,) if c.flag("use_full_rank_gate") else shape
     rates = b.parameter(module, "A_log", shape, shard="column")
@@ -54,7 +54,8 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
     if kimi:
         h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")
         h = b.linear(h, f"{module}.f_b_proj", width)
-        return b.unary(KimiForgetGate(num_heads=heads), h, module, parameters)
+        bounded = c.has("linear_lower_bound")
+        return b.unary(KimiForgetGate(num_heads=heads, bounded=bounded), h, module, parameters)
     h = b.linear(x, f"{module}.f_proj", width)
     bounded = c.flag("kda_safe_gate", True)
     return b.unary(BailingForgetGate(num_heads=heads, bounded=bounded), h, module, parameters)
@@ -72,16 +73,20 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
 @record(kw_only=True, eq=False)
 class KimiForgetGate(Operation):
     num_heads: int
+    bounded: bool = False
 
 
 @lowering(KimiForgetGate)
 def kimi_forget_gate(run: Lowering, op: KimiForgetGate, x: Tensor) -> Tensor:
-    """−exp(A)·log(1 + exp(x + bias)) in fp32, the logarithm left out where x is large: (b, s, h, d)."""
+    """−exp(A)·log(1 + exp(x + bias)) in fp32, the logarithm left out where x is large, or bound·sigmoid(exp(A)·(x +
+    bias)): (b, s, h, d)."""
     tape, heads = run.tape, op.num_heads
     bias, a_log = (tape.to(p, "fp32") for p in run.parameters_of(op))
     g = tape.add(tape.to(x, "fp32"), tape.view(bias, 1, 1, -1))
     g = tape.view(g, *g.shape[:2], heads, -1)
-    rate = tape.unary("exp", a_log)
+    rate = tape.unary("exp", tape.view(a_log, 1, 1, heads, 1))
+    if op.bounded:
+        return tape.scale(tape.unary("sigmoid", tape.mul(rate, g)))
     large = tape.new(g.shape, "bool", op="gt")
     soft = tape.unary("log", tape.scale(tape.unary("exp", g), "add_scalar"))
     return tape.mul(tape.unary("neg", rate), tape.where(large, g, soft))

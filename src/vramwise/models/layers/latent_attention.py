@@ -58,11 +58,12 @@ def attention(b: BlockBuilder, x: Value, c: Config, s: Latent, module: str = "se
 def core(b: BlockBuilder, q: Value, k: Value, v: Value, c: Config, s: Latent, module: str) -> Value:
     """Attention over the expanded keys and values; what is cached is compressed."""
     heads, dropout = c.num_attention_heads, c.number("attention_dropout")
-    index_dim = s.indexer.head_dim if s.indexer is not None else 0
+    index_dim, pool = (s.indexer.head_dim, s.indexer.pool) if s.indexer is not None else (0, 0)
     # Index keys that fp32 tables turn stay fp32.
     cache = LayerCache(
-        "latent", latent_dim=s.compressed, rope_dim=s.turned, index_dim=index_dim, fp32_index=s.table == "fp32"
-    )
+        "latent", latent_dim=s.compressed, rope_dim=s.turned, index_dim=index_dim, index_pool=pool,
+        fp32_index=s.table == "fp32",
+    )  # fmt: skip
     if s.window is not None:
         cache = LayerCache("sliding", 1, s.compressed, s.turned, window=s.window)
     if not s.sinks:

@@ -83,6 +83,15 @@ def hyper_head(run: Lowering, op: HyperHead, x: Tensor) -> Tensor:
     return _weighted_sum(run, tape.scale(tape.unary("sigmoid", tape.add(scores, base)), "add_scalar"), x)
 
 
+class StreamsMean(Operation):
+    __slots__ = ()
+
+
+@lowering(StreamsMean)
+def streams_mean(run: Lowering, op: StreamsMean, x: Tensor) -> Tensor:
+    return run.tape.reduce("mean", x, 2, keepdim=False)
+
+
 # -- attention -----------------------------------------------------------------------------------------
 
 

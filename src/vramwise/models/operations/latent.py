@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vramwise.models.autograd.size import probe
+from vramwise.models.autograd.size import chunks_of, probe, whole_chunks_of
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
@@ -59,6 +59,37 @@ def indexer(run: Lowering, op: LightningIndexer, x: Tensor, compressed_query: Te
     scores = tape.unary("relu", tape.scale(tape.matmul(tape.to(q, "fp32"), key)))
     weights = tape.scale(tape.to(tape.linear(x, weigh), "fp32"))
     tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "add_mask")
+    return ()
+
+
+@record(kw_only=True, eq=False)
+class PooledIndexer(Operation):
+    num_heads: int
+    head_dim: int
+    pool: int
+
+
+@lowering(PooledIndexer)
+def pooled_indexer(run: Lowering, op: PooledIndexer, x: Tensor, compressed_query: Tensor) -> tuple[()]:
+    """`Glm5NextTextIndexer`: scores of every whole group of tokens, whose key is a weighed sum of theirs."""
+    tape, width = run.tape, op.head_dim
+    x, compressed_query = tape.detached(x), tape.detached(compressed_query)
+    wq, wk, weight, bias, weigh, places, gate = (tape.detached(parameter) for parameter in run.parameters_of(op))
+    q = tape.linear(compressed_query, wq)
+    q = tape.view(q, *q.shape[:2], op.num_heads, width)
+    k = tape.layer_norm(tape.linear(x, wk), weight, bias)
+    packed = tape.cat([k, tape.linear(x, gate), tape.new((*k.shape[:2], 1), k.dtype, op="_to_copy")])
+    visible = tape.new((run.batch, run.sequence, run.sequence), "bool", op="bitwise_and")
+    groups = chunks_of(run.sequence, op.pool)
+    keys, gates = (tape.new((run.batch, groups, op.pool, width), packed.dtype, op="index") for _ in range(2))
+    shares = tape.softmax(tape.add(tape.to(gates, "fp32"), tape.to(places, "fp32")), "fp32")
+    keys = tape.reduce("sum", tape.mul(tape.to(shares, keys.dtype), keys), 2, keepdim=False)
+    keys = tape.narrow(keys, 1, whole_chunks_of(run.sequence, op.pool))
+    keys = tape.unsqueeze(tape.to(tape.transpose(keys, 1, 2), "fp32"), 1)
+    scores = tape.unary("relu", tape.scale(tape.matmul(tape.to(q, "fp32"), keys)))
+    weights = tape.scale(tape.to(tape.linear(x, weigh), "fp32"))
+    tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "masked_fill")
+    tape.record("locals", [packed, visible], [])
     return ()
 
 

@@ -16,13 +16,20 @@ from vramwise.models.operations.simple import input_tensor
 from vramwise.records import record
 
 
+@record(kw_only=True, eq=False)
 class PaddingZeroed(Operation):
-    __slots__ = ()
+    """`always`: the class makes a mask of truths of its own, whether there is padding or not."""
+
+    always: bool = False
 
 
 @lowering(PaddingZeroed)
 def padding_zeroed(run: Lowering, op: PaddingZeroed, x: Tensor) -> Tensor:
     """`apply_mask_to_padding_states`: a product with the mask, which backward keeps."""
+    if op.always:
+        if "truths" not in run.tables:
+            run.tables["truths"] = (run.tape.new((run.batch, run.sequence), "bool", op="ones"),)
+        return run.tape.mul(x, run.tape.unsqueeze(run.tables["truths"][0], -1))
     if not run.execution.padding or run.sequence == 1:
         return x
     if "padding" not in run.tables:

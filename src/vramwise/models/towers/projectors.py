@@ -95,6 +95,8 @@ def glm4v(b: BlockBuilder, x: Value, e: Ends) -> Value:
     width, inner = e.tower.size("out_hidden_size"), e.tower.intermediate_size
     if e.model.model_type == "glm_ocr":
         inner = width * e.tower.size("in_channels")
+    if e.model.model_type == "glm5_next":
+        inner = e.tower.size("projection_intermediate_size")
     x = b.unary(AllRows(), x, width=width)
     x = b.activation(norm(b, b.linear(x, "proj", width), "post_projection_norm"), "gelu")
     return gated(b, x, inner, width)

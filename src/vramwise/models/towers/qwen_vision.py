@@ -38,6 +38,10 @@ DEFAULTS: dict[str, dict[str, object]] = {
         **_QWEN25, "depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 1536,
         "attention_bias": True,
     },
+    "glm5_next_vision": {
+        **_QWEN25, "depth": 24, "hidden_size": 1024, "intermediate_size": 4096, "out_hidden_size": 1536,
+        "attention_bias": True, "projection_intermediate_size": 10_240,
+    },
 }  # fmt: skip
 
 
