@@ -106,6 +106,30 @@ def test_an_unknown_flag_is_said(capsys):
     assert err == "vramwise: note: unknown to vLLM, left out: --foo\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (f"{SERVE} --tensor-paralel-size 2", "--tensor-paralel-size: did you mean --tensor-parallel-size?"),
+        (
+            "trl sft --model_name_or_path gpt2 --per-device-train-batchsize 2",
+            "--per-device-train-batchsize: did you mean --per-device-train-batch-size?",
+        ),
+    ],
+)
+def test_a_misspelt_flag_that_counts_is_never_0(capsys, command, said):
+    code, out, err = run(capsys, "--gpu", "h100", "--", *shlex.split(command))
+    assert (code, out, err) == (2, "", f"vramwise: not understood: {said}\n")
+    with pytest.raises(UsageError, match="did you mean"):
+        vramwise.check(command, gpu="h100")
+
+
+def test_what_a_program_leaves_on_the_host_is_said(capsys):
+    code, out, _ = run(capsys, "--gpu", "rtx-3060-12gb", "--", "ollama", "run", "llama3.1:70b")
+    assert code == 0
+    assert out.startswith("fits (9")
+    assert out.endswith("; 18 of 81 layers on the GPU, the rest on the host\n")
+
+
 def test_without_a_gpu_it_takes_the_card_here(capsys, monkeypatch):
     facts = GpuFacts(
         0, "NVIDIA GeForce RTX 4090", total_bytes=24564 * MIB, free_bytes=3 * GIB, reserved_bytes=400 * MIB

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import vramwise
 from vramwise.cli.main import main
+from vramwise.errors import UsageError
 from vramwise.interop.files.launches import read_files
 from vramwise.interop.files.pasted_commands import pasted_commands
 from vramwise.web.api import answer
@@ -28,6 +30,17 @@ AS_PASTED = {
     "in a fence, with output": f"```console\n$ {VLLM}\nINFO started: it's up\n```\n",
     "after others": f"export CUDA_VISIBLE_DEVICES=0,1\npip install vllm\n{VLLM}",
     "with a comment": f"# two cards\n{VLLM}  # don't",
+}
+GGUF = r"llama-server.exe -m models\Qwen3-8B-Q4_K_M.gguf -c 16384 -ngl 99"
+IN_ONE_ARGUMENT = {
+    **AS_PASTED,
+    "a program of Windows": "C:\\llama\\" + GGUF,
+    "a program in a folder with a blank": '"C:\\Program Files\\llama\\llama-server.exe"'
+    + GGUF.removeprefix("llama-server.exe"),
+    "called by PowerShell": '& ".\\llama-server.exe"' + GGUF.removeprefix("llama-server.exe"),
+    "variables that the text sets": "M=Qwen/Qwen3-8B; vllm serve $M --max-model-len ${LEN:-8192} -tp ${TP:-2}",
+    "quotes and dashes of a word processor": VLLM.replace("Qwen/Qwen3-8B", "“Qwen/Qwen3-8B”").replace("--", "—"),
+    "output that goes elsewhere": VLLM + " 2>&1 | tee log &",
 }
 NOT_COMMANDS = {
     "prose": "hello vllm serve\nand more",
@@ -102,3 +115,20 @@ def test_a_file_that_holds_nothing_known_is_no_unknown_model(name: str, capsys: 
     Path("notes.txt").write_text("buy milk\n", "utf-8")
     assert main(["estimate", name, "--task", "serve"]) == 4
     assert f"{name}: holds no model, command line or configuration" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", IN_ONE_ARGUMENT)
+def test_one_argument_is_the_command_as_it_was_pasted(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = IN_ONE_ARGUMENT[how]
+    plain = GGUF if "llama" in text else VLLM
+    wanted = vramwise.check(plain.replace("\\", "/").split(), gpu="4090")
+    assert vramwise.check(text, gpu="4090") == wanted
+    main(["check", "--gpu", "4090", "--json", "--", text])
+    quoted = capsys.readouterr()
+    assert (quoted.out, quoted.err) == (json.dumps(wanted.to_dict()) + "\n", "")
+    assert answer("check", {"command": text, "settings": {"gpu": "4090"}}) == wanted.to_dict()
+
+
+def test_a_variable_that_nobody_sets_is_named_as_the_model() -> None:
+    with pytest.raises(UsageError, match=r"\$MODEL is set nowhere here"):
+        vramwise.check("vllm serve $MODEL --max-model-len 4096", gpu="4090")

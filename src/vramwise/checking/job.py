@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +17,8 @@ from vramwise.verdict import percent
 What = Scenario | Mapping[str, object] | str | Path | Sequence[str]
 LEFT_OUT = ("unknown to ", "words that belong to no flag")
 """How notes begin that name what a reader of commands did not understand."""
+_ON_THE_HOST = " on the host"
+"""How the reason ends that says what llama.cpp or ollama leave there by themselves."""
 
 
 @record
@@ -25,7 +26,8 @@ class Check:
     """What `vramwise check` prints.
 
     `change` holds the values of the smallest change that fits and `command` the estimate of the changed scenario; both
-    are None where it fits anyway or where no change is enough. `unread` is what nobody understood of the command.
+    are None where it fits anyway or where no change is enough. `unread` is what nobody understood of the command, and
+    `spread` what the program leaves on the host so that the rest fits.
     """
 
     word: VerdictWord
@@ -36,6 +38,7 @@ class Check:
     command: str | None = None
     name: str = ""
     unread: tuple[str, ...] = ()
+    spread: str = ""
 
     @property
     def fits(self) -> bool:
@@ -61,6 +64,7 @@ class Check:
             text += f"; fits with {', '.join(_said(*pair) for pair in self.change.items() if pair[1] != ())}"
         elif self.word != "fits":
             text += "; no single change makes it fit"
+        text += f"; {self.spread}" if self.spread else ""
         return f"{self.name}: {text}" if self.name else text
 
 
@@ -100,16 +104,21 @@ def judged(scenario: Scenario, name: str = "") -> Check:
             change = dict(best.change.values)
             command = command_of(best.change.of(scenario))
     unread = tuple(note for note in result.notes if note.startswith(LEFT_OUT))
+    spread = next((reason for reason in verdict.reasons if reason.endswith(_ON_THE_HOST)), "")
     need = int(result.needed.expected)
-    return Check(verdict.word, verdict.probability, need, room, change, command, name, unread)
+    return Check(verdict.word, verdict.probability, need, room, change, command, name, unread, spread)
 
 
 def _verdict(scenario: Scenario, name: str) -> tuple[Scenario, Result, Verdict, int]:
     """The scenario on its card, its answer, verdict and room. Raises UsageError where there is no verdict."""
     from vramwise.estimation import estimate
+    from vramwise.interop.launch.misspelt import says_misspelt
 
     scenario = with_a_card(scenario)
     result = estimate(scenario)
+    misspelt = next(filter(says_misspelt, result.notes), None)
+    if misspelt is not None:
+        raise UsageError(f"{name + ': ' if name else ''}not understood: {misspelt}")
     if result.verdict is None or result.capacity is None:
         raise UsageError(f"{name + ': ' if name else ''}cannot be judged: {_why(scenario, result)}")
     return scenario, result, result.verdict, result.capacity.usable_bytes
@@ -145,7 +154,9 @@ def _scenarios(what: What, settings: Mapping[str, object]) -> list[tuple[str, Sc
             return _of_file(str(what), settings)
         if isinstance(what, Path):
             raise UsageError(f"no such file: {clipped(str(what))}")
-        words = _words(what)
+        from vramwise.interop.files.pasted_commands import words_of_command
+
+        words = words_of_command(what)
         if len(words) == 1:
             from vramwise.scenario.keywords import scenario_of
 
@@ -184,13 +195,6 @@ def _merged(data: Mapping[str, object], settings: Mapping[str, object]) -> Scena
         own = merged.get(table) or {}
         merged[table] = {**(own if isinstance(own, Mapping) else {}), **inner}
     return Scenario.from_dict(merged)
-
-
-def _words(text: str) -> list[str]:
-    try:
-        return shlex.split(text.replace("\\\n", " "))
-    except ValueError as problem:
-        raise UsageError(f"the command line cannot be read: {problem}") from None
 
 
 def _why(scenario: Scenario, result: Result) -> str:

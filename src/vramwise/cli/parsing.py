@@ -92,8 +92,9 @@ class CommandParser(argparse.ArgumentParser):
             if " " in argument and not is_value and not argument.startswith("-"):
                 from vramwise.interop.launch import names_a_program
 
-                if names_a_program(argument.split()):
-                    return [*arguments[:place], *arguments[place + 1 :]], split_words([argument])
+                words = split_words([argument])
+                if names_a_program(words):
+                    return [*arguments[:place], *arguments[place + 1 :]], words
             before = self._option_string_actions.get(argument)
         return arguments, []
 
@@ -154,9 +155,6 @@ def split_words(arguments: Sequence[str]) -> list[str]:
     """
     if len(arguments) != 1 or not any(space in arguments[0] for space in " \n\t"):
         return list(arguments)
-    import shlex
+    from vramwise.interop.files.pasted_commands import words_of_command
 
-    try:
-        return shlex.split(arguments[0].replace("\\\n", " "))
-    except ValueError as problem:
-        raise UsageError(f"the command line cannot be read: {problem}") from None
+    return words_of_command(arguments[0])

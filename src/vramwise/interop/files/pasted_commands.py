@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from vramwise.errors import SourceError
+from vramwise.errors import SourceError, UsageError
 from vramwise.interop.files.programs import OF_THE_SHELL, programs_in_text
 from vramwise.interop.files.shell_words import commands_of
 
@@ -27,7 +27,30 @@ _OF_SHELLS = frozenset(
 )
 _CONTINUED = re.compile(r"[ \t][\\^`][ \t]*$")
 """What goes on in the next line, of a shell (`\\`), of cmd (`^`) and of PowerShell (a backquote)."""
+_CONTINUED_LINE = re.compile(r"\\\r?\n")
 _OF_WINDOWS = re.compile(r"(?:^|[\s\"'=])[A-Za-z]:\\|[ \t][\^`][ \t]*$|\.exe\b")
+
+
+_TYPESET = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019": "'", "\u00a0": " "})
+"""Quotes and blanks that a word processor or a chat put in the place of typed ones."""
+
+
+def words_of_command(text: str) -> list[str]:
+    """The words of one command line that came as one text: prompts, comments, redirections and what only continues a
+    line go, variables that the text sets are filled in, and a path of Windows keeps its backslashes.
+
+    What starts no program, several, or needs variables that are not said is cut at its blanks alone.
+    Raises UsageError for quotes that are not closed.
+    """
+    text = text.translate(_TYPESET)
+    pasted = pasted_commands(text)
+    programs = programs_in_text(pasted, {}, "") if pasted else []
+    if len(programs) == 1 and not programs[0].notes:
+        return list(programs[0].words)
+    try:
+        return shlex.split(_CONTINUED_LINE.sub(" ", text))
+    except ValueError as problem:
+        raise UsageError(f"the command line cannot be read: {problem}") from None
 
 
 def pasted_commands(text: str) -> str | None:

@@ -41,6 +41,11 @@ OF_THE_SHELL = frozenset(
         "wait",
         "source",
         ".",
+        "tee",
+        "conda",
+        "module",
+        "ulimit",
+        "nvidia-smi",
     }
 )
 """Commands that name programs without starting one."""

@@ -20,6 +20,7 @@ from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.beside import file_table
 from vramwise.interop.launch.flags import Words, cut, flags_of
+from vramwise.interop.launch.misspelt import misspelt_notes
 from vramwise.interop.launch.undescribed import nearest_to
 from vramwise.interop.launch.values import Meaning
 from vramwise.records import record
@@ -43,10 +44,11 @@ _SUBCOMMANDS = frozenset({"serve", "run", "chat", "launch_server"})
 _WITH_SUBCOMMANDS = frozenset(program for _, line in _STARTED if line.subcommands for program in line.programs)
 _READERS = {name: module_of(name) for name, _ in _STARTED}
 _LISTED = 12
-_LETTERS, _SHORT = 2, 8
-"""Letters by which a misspelt flag differs at most, and how long one must be to be told."""
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
+_TYPESET_DASH = re.compile(r"^[\u2013\u2014](?=[A-Za-z])")
+"""What a word processor or a chat makes of the two dashes of a flag."""
 
 
 @record
@@ -97,6 +99,7 @@ def in_image(image: str, words: Sequence[str]) -> tuple[str, ...]:
 
 def read_command(words: Sequence[str]) -> Launch:
     """The scenario of a command line. Raises UsageError where it starts no known engine or names no model."""
+    words = [_TYPESET_DASH.sub("--", word) for word in words]
     start = _start(words)
     if start is None:
         other = nearest_to(words)
@@ -107,7 +110,11 @@ def read_command(words: Sequence[str]) -> Launch:
         raise UsageError(f'no engine in "{shown}": {f"did you mean {meant}?" if meant else f"expected {_expected()}"}')
     module = import_module(f"vramwise.interop.launch.{_READERS.get(start.engine, start.engine)}")
     read: Callable[[Start], Launch] = module.read
-    return _with_known_model(read(start))
+    launch = read(start)
+    variable = _VARIABLE.match(str(launch.scenario.get("model")))
+    if variable is not None:
+        raise UsageError(f"model: ${variable[1]} is set nowhere here: write its value, or {variable[1]}=… before it")
+    return _with_known_model(launch)
 
 
 def _meant(words: Sequence[str]) -> str:
@@ -335,24 +342,10 @@ def notes_of(
     if words.unknown:
         named = ", ".join(clipped(flag) for flag in words.unknown[:_LISTED])
         notes.append(f"unknown to {engine}, left out: {named}")
-        notes += [f"{clipped(flag)}: did you mean {meant}?" for flag in words.unknown[:_LISTED]
-                  if (meant := _misspelt(flag, read))]  # fmt: skip
+        notes += misspelt_notes(words.unknown[:_LISTED], [flag for flag in read if flag.startswith("--")])
     if spare:
         notes.append(f"words that belong to no flag, left out: {', '.join(clipped(one) for one in spare[:_LISTED])}")
     return tuple(notes)
-
-
-def _misspelt(flag: str, read: frozenset[str]) -> str:
-    """The flag that counts and that one differs from in a letter or two; "" for none."""
-    near = nearest(flag, (one for one in read if one.startswith("--") and abs(len(one) - len(flag)) <= _LETTERS), 1)
-    return near[0] if near and len(flag) > _SHORT and _shared(flag, near[0]) >= len(near[0]) - _LETTERS else ""
-
-
-def _shared(one: str, other: str) -> int:
-    """Letters that two words have in common, in their order."""
-    from difflib import SequenceMatcher  # only a misspelt word needs it
-
-    return sum(block.size for block in SequenceMatcher(None, one, other, autojunk=False).get_matching_blocks())
 
 
 def understood_of(words: Words, read: frozenset[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.interop.launch.misspelt import misspelt_notes
 from vramwise.interop.launch.values import is_number, switch, whole
 from vramwise.records import record
 from vramwise.scenario import TrainSettings
@@ -100,6 +101,14 @@ class Options:
                 self.give(name, False, written)
             else:
                 self.give(name, value if equals else _taken(option.takes, rest, written), written)
+
+    def _misspelt(self) -> Iterator[str]:
+        """Notes of options that misspell one that counts, spelt with the dashes of the first."""
+        counted = {name for program in self.programs for name, row in options_of(program).items() if row.key}
+        for written in self.unknown[:_NAMED]:
+            name = written.lstrip("-")
+            dashes, apart = written[: len(written) - len(name)], "-" if "-" in name else "_"
+            yield from misspelt_notes([written], [dashes + one.replace("_", apart) for one in counted])
 
     def read_table(self, table: Mapping[str, object]) -> None:
         """Take what a configuration file says where nothing is given yet."""
@@ -193,6 +202,7 @@ class Options:
             notes.append(f"{NO_EFFECT}{_listed(passed)}")
         if self.unknown:
             notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown, _NAMED)}")
+            notes += self._misspelt()
         if self.loose:
             notes.append(f"words that belong to no flag, left out: {_listed(self.loose)}")
         return notes

@@ -135,6 +135,7 @@ def check(body: Body) -> dict[str, Any]:
     Raises UsageError for both, and for a command line that starts nothing.
     """
     from vramwise.checking.job import check as checked
+    from vramwise.interop.files.pasted_commands import words_of_command
 
     only(body, "command", "scenario", "settings")
     settings = table_in(body, "settings") if body.get("settings") is not None else {}
@@ -143,19 +144,10 @@ def check(body: Body) -> dict[str, Any]:
     if "scenario" in body:
         return checked(table_in(body, "scenario"), **settings).to_dict()
     command = body.get("command")
-    words = list(texts_in(body, "command")) if isinstance(command, list) else _split(text_in(body, "command"))
+    words = list(texts_in(body, "command")) if isinstance(command, list) else words_of_command(text_in(body, "command"))
     if len(words) < 2:
         raise UsageError("command: expected a whole command line, such as vllm serve MODEL --tensor-parallel-size 2")
     return checked(words, **settings).to_dict()
-
-
-def _split(text: str) -> list[str]:
-    import shlex
-
-    try:
-        return shlex.split(text.replace("\\\n", " "))
-    except ValueError as problem:
-        raise UsageError(f"command: cannot be read ({problem})") from None
 
 
 def batch(body: Body) -> dict[str, Any]:
