@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import types_without
 from vramwise.frameworks.defaults import FUSED_ADAMW, LOOPED_ADAMW, LOOPED_ADAMW_BEFORE_TORCH_2, Default
-from vramwise.frameworks.framework import Casts, Framework, GradientRules, Loss, Quantizing, Sharding
+from vramwise.frameworks.framework import Casts, Command, Framework, GradientRules, Loss, Quantizing, Sharding
 from vramwise.frameworks.transformers import waits_for_the_last
 from vramwise.frameworks.versions import described, followed, reaches
 from vramwise.models.model import Model
@@ -89,6 +89,10 @@ RECORD = Framework(
     title="unsloth",
     package="unsloth",
     newest="2026.10",
+    commands=(
+        Command("unsloth", "unsloth", ("train",), example="unsloth train"),
+        Command("unsloth", module="unsloth-cli"),
+    ),
     defaults=DEFAULTS,
     trainer=True,
     batches="conversations",  # `max_seq_length` cuts what is longer

@@ -34,6 +34,7 @@ from vramwise.interop.launch.options import Options
 from vramwise.interop.launch.sharding import Sharding, sharding_of
 from vramwise.interop.launch.trainer_settings import BATCH, half_of, set_precision, trainer_settings
 from vramwise.interop.launch.trl import STAGES, stage_settings
+from vramwise.interop.launch.unsloth import TARGETS, checkpointing_of
 from vramwise.interop.launch.values import fraction, whole_in
 
 _FAST = ("FastLanguageModel", "FastVisionModel", "FastModel", "FastTextModel")
@@ -42,7 +43,6 @@ _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "UnslothTrainingA
               *embedding_code.ARGUMENTS)  # fmt: skip
 _PAIRED = ("dpo", "orpo", "cpo", "simpo")
 _RANK, _LENGTH = 16, 2048
-_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _WHOLE = ("embed_tokens", "lm_head")
 """Targets that unsloth trains whole (2026.10 models/llama.py get_peft_model)."""
 _NOTHING = "trains nothing that is read here: no call of TrainingArguments, SFTConfig or their like"
@@ -136,13 +136,13 @@ def _unsloth(given: Given, calls: list[Call], load: Call, arguments: Call | None
         "framework": "unsloth", "precision": "bf16-mixed", "param_dtype": "bf16", "micro_batch_size": BATCH,
         **options.settings(),
     }  # fmt: skip
-    length = loaded.get("max_seq_length")
-    train["sequence_length"] = options.number("max_seq_length", "max_length") or (
-        length if isinstance(length, int) else _LENGTH)  # fmt: skip
+    stated = loaded.get("max_seq_length")
+    length = stated if isinstance(stated, int) else _LENGTH
+    train["sequence_length"] = options.number("max_seq_length", "max_length") or length
     found, notes = trainer_settings(options, Sharding(), {"optim": "adamw_8bit"})
     train |= {key: value for key, value in found.items() if key != "checkpointing"}
     for said, more in (
-        _unsloths_adapters(loaded, peft, name),
+        _unsloths_adapters(loaded, peft, name, length),
         _unsloths_stage(options, calls, arguments, loaded, train),
     ):
         train |= said
@@ -158,17 +158,15 @@ def _unsloth(given: Given, calls: list[Call], load: Call, arguments: Call | None
 
 
 def _unsloths_adapters(
-    loaded: Mapping[str, object], peft: Mapping[str, object], model: str
+    loaded: Mapping[str, object], peft: Mapping[str, object], model: str, length: int
 ) -> tuple[dict[str, object], list[str]]:
     in_8, in_16 = bool(loaded.get("load_in_8bit")), bool(loaded.get("load_in_16bit"))
     in_4 = bool(loaded.get("load_in_4bit", not (in_8 or in_16 or loaded.get("full_finetuning"))))
     kept = peft.get("use_gradient_checkpointing", loaded.get("use_gradient_checkpointing", "unsloth"))
-    found: dict[str, object] = {"checkpointing": "full" if kept and str(kept).lower() != "false" else "none"}
-    if str(kept) == "unsloth":
-        found["offload_activations"] = "cpu"
+    found = checkpointing_of(kept, length)
     given = peft.get("target_modules")
     names = _texts(given) if isinstance(given, list) else (
-        ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else _TARGETS)  # fmt: skip
+        ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else list(TARGETS))  # fmt: skip
     if names == ["all-linear"] and peft.get("finetune_vision_layers") is False:
         names = language_targets(model)
     modules = [name for name in names if name not in _WHOLE]
