@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
@@ -16,6 +17,7 @@ from vramwise.scenario import Scenario
 from vramwise.units import GIB, MIB
 
 SERVE = "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8192"
+LONGER = "vllm serve Qwen/Qwen3-8B --max-model-len 65536"
 LONG = "vllm serve meta-llama/Llama-3.1-8B"
 
 
@@ -128,6 +130,30 @@ def test_what_a_program_leaves_on_the_host_is_said(capsys):
     assert code == 0
     assert out.startswith("fits (9")
     assert out.endswith("; 18 of 81 layers on the GPU, the rest on the host\n")
+
+
+def test_what_ends_for_another_reason_than_memory_is_said(capsys):
+    code, out, err = run(capsys, "--gpu", "h100", "--", *shlex.split(LONGER))
+    assert (code, out[:4]) == (0, "fits")
+    assert "beyond the model's own 40,960; vLLM does not start with it without a RoPE scaling or VLLM_ALLOW" in err
+    _, _, err = run(capsys, "bert-base-uncased", "--task", "train", "--sequence-length", "4096", "--gpu", "4090")
+    assert err.endswith("the run fails\n")
+
+
+def test_what_a_training_asks_of_the_host_is_said(capsys):
+    line = "tune run --nproc_per_node 8 full_finetune_distributed --config llama3_1/70B_full"
+    _, out, _ = run(capsys, "--gpu", "a100-sxm-80gb", "-n", "8", "--", *line.split())
+    assert re.fullmatch(r"fits \(.*; [\d.]+ GiB of host memory on a node\n", out)
+    _, out, _ = run(capsys, "--gpu", "a100-sxm-80gb", "-n", "8", "--host-memory-bytes", "2TiB", "--", *line.split())
+    assert "host memory" not in out
+
+
+@pytest.mark.parametrize("command", ["python train.py", "accelerate launch train.py"])
+def test_a_script_that_says_all_in_its_code_is_asked_for_as_a_file(capsys, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("import trl\n")
+    code, _, err = run(capsys, "--gpu", "h100", "--", *command.split())
+    assert (code, err) == (2, "vramwise: train.py says in its code what it runs: give it as a FILE, without --\n")
 
 
 def test_without_a_gpu_it_takes_the_card_here(capsys, monkeypatch):

@@ -110,6 +110,15 @@ def test_flags_say_the_same_as_a_table(text, data):
         ("m --task load --gpu-total-bytes 80G", '--gpu-total-bytes: "80G" is ambiguous'),
         ("m --task load --hidden-size 8", "--hidden-size describes a model of its own: leave out the other model"),
         ("--task load --hidden-size 0", "--hidden-size: expected a whole number ≥ 1, got 0"),
+        ("m --task serve --max-model-len 131,072", "--max-model-len: expected a whole number (such as 131072)"),
+        (
+            "m --task serve --gpu-memory-utilization 95%",
+            '--gpu-memory-utilization: expected a number > 0 and ≤ 1, got "95%": did you mean 0.95?',
+        ),
+        (
+            "m --task load --gpu-total-bytes 24",
+            '--gpu-total-bytes: expected a size with its unit, such as "24 GiB", got "24"',
+        ),
         ("m --task train --micro-batchsize 2", 'unknown flag "--micro-batchsize": did you mean --micro-batch-size'),
     ],
 )

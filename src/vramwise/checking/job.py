@@ -17,6 +17,8 @@ from vramwise.verdict import percent
 What = Scenario | Mapping[str, object] | str | Path | Sequence[str]
 LEFT_OUT = ("unknown to ", "words that belong to no flag")
 """How notes begin that name what a reader of commands did not understand."""
+_DOUBTED = ("does not start with it", "the run fails", "refuses the model otherwise")
+"""What notes say of a program that ends for another reason than memory."""
 _ON_THE_HOST = " on the host"
 """How the reason ends that says what llama.cpp or ollama leave there by themselves."""
 
@@ -26,8 +28,8 @@ class Check:
     """What `vramwise check` prints.
 
     `change` holds the values of the smallest change that fits and `command` the estimate of the changed scenario; both
-    are None where it fits anyway or where no change is enough. `unread` is what nobody understood of the command, and
-    `spread` what the program leaves on the host so that the rest fits.
+    are None where it fits anyway or where no change is enough. `unread` is what nobody understood of the command,
+    `spread` what the program leaves on the host so that the rest fits, and `doubts` why it may fail though it fits.
     """
 
     word: VerdictWord
@@ -39,6 +41,7 @@ class Check:
     name: str = ""
     unread: tuple[str, ...] = ()
     spread: str = ""
+    doubts: tuple[str, ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -104,9 +107,10 @@ def judged(scenario: Scenario, name: str = "") -> Check:
             change = dict(best.change.values)
             command = command_of(best.change.of(scenario))
     unread = tuple(note for note in result.notes if note.startswith(LEFT_OUT))
-    spread = next((reason for reason in verdict.reasons if reason.endswith(_ON_THE_HOST)), "")
+    spread = next((reason for reason in verdict.reasons if reason.endswith(_ON_THE_HOST)), _host(scenario, result))
     need = int(result.needed.expected)
-    return Check(verdict.word, verdict.probability, need, room, change, command, name, unread, spread)
+    doubts = tuple(note for note in result.notes if any(sign in note for sign in _DOUBTED))
+    return Check(verdict.word, verdict.probability, need, room, change, command, name, unread, spread, doubts)
 
 
 def _verdict(scenario: Scenario, name: str) -> tuple[Scenario, Result, Verdict, int]:
@@ -203,6 +207,14 @@ def _why(scenario: Scenario, result: Result) -> str:
     if result.capacity is None:
         return "the memory of its card is not known (--gpu-total-bytes says it)"
     return next(iter(result.notes), "the need is known in part only")
+
+
+def _host(scenario: Scenario, result: Result) -> str:
+    """What a training offloads, where nobody stated whether the host has room for it."""
+    asked = result.quantities.get("host_memory")
+    if asked is None or scenario.host_memory_bytes or not asked.expected:
+        return ""
+    return f"{format_bytes(int(asked.expected))} of host memory on a node"
 
 
 def _rank(word: VerdictWord) -> int:

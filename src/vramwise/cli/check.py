@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     unread = list(dict.fromkeys(note for one in checks for note in one.unread))
     if unread and args.strict:
         raise UsageError(f"not understood in whole: {unread[0]}")
-    for note in unread:
+    for note in dict.fromkeys([*unread, *(note for one in checks for note in one.doubts)]):
         print(f"vramwise: {said(f'note: {printable(note)}')}", file=sys.stderr)
     print(json.dumps(found.to_dict()) if args.json else said(printable(found.line())))
     return DOES_NOT_FIT if not found.fits or (args.strict and found.word == "tight") else 0

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from vramwise.errors import ScenarioError, UsageError, clipped, nearest
 from vramwise.records import record
-from vramwise.units import parse_bytes
+from vramwise.units import MIB, parse_bytes
 
 
 def refusal(path: str, expected: str, value: object) -> ScenarioError:
@@ -47,6 +47,8 @@ LARGEST_WHOLE_NUMBER = 2**53 - 1
 
 LONGEST_TEXT = 4096
 _MOST_DIGITS = 40
+_PERCENT = re.compile(r"(\d{1,2}(?:\.\d{1,3})?) ?%")
+_GROUPED = re.compile(r"\d{1,3}(,\d{3}){1,4}")
 _THOUSANDS = re.compile(r"(\d{1,9})[kK]")
 
 V = TypeVar("V", covariant=True)
@@ -104,6 +106,8 @@ class Whole(Kind[int]):
         if thousands is not None:
             count = int(thousands[1])
             return f"a whole number (such as {count * 1000} or {count * 1024}, written out)"
+        if isinstance(value, str) and _GROUPED.fullmatch(value.strip()):
+            return f"a whole number (such as {value.strip().replace(',', '')})"
         return f"a whole number ≥ {self.minimum}"
 
     def from_text(self, text: str) -> object:
@@ -130,6 +134,8 @@ class Size(Kind[int]):
                 size = parse_bytes(value)
             except UsageError as problem:
                 raise ScenarioError(path, str(problem)) from None
+            if 0 < size < MIB and not set(value.lower()) & set("bkmg"):  # nobody means 24 bytes by 24
+                raise refusal(path, f'a size with its unit, such as "{clipped(value.strip())} GiB"', value)
         if type(size) is int and 0 < size <= LARGEST_WHOLE_NUMBER:
             return size
         limit = " below 2^53" if type(size) is int and size > 0 else ""
@@ -169,6 +175,11 @@ class Fraction(Decimal):
         expected = f"a number {'>' if self.above_zero else '≥'} 0 and {'<' if self.below_one else '≤'} 1"
         if isinstance(value, int | float) and not isinstance(value, bool) and 10 <= value < 100:
             raise ScenarioError(path, f"expected {expected}, got {shown(value)}: did you mean {value / 100:g}?")
+        percent = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+        if percent is not None:
+            raise ScenarioError(
+                path, f"expected {expected}, got {shown(value)}: did you mean {float(percent[1]) / 100:g}?"
+            )
         raise refusal(path, expected, value)
 
     def schema(self) -> Schema:

@@ -21,7 +21,7 @@ from vramwise.frameworks.framework import Command
 from vramwise.interop.beside import file_table
 from vramwise.interop.launch.flags import Words, cut, flags_of
 from vramwise.interop.launch.misspelt import misspelt_notes
-from vramwise.interop.launch.undescribed import nearest_to
+from vramwise.interop.launch.undescribed import nearest_to, refuse_a_script
 from vramwise.interop.launch.values import Meaning
 from vramwise.records import record
 from vramwise.scenario.names import FRAMEWORKS
@@ -105,12 +105,17 @@ def read_command(words: Sequence[str]) -> Launch:
         other = nearest_to(words)
         if other is not None:
             raise UsageError(other)
+        refuse_a_script(words)
         shown = clipped(" ".join(words), 80)
         meant = _meant(words)
         raise UsageError(f'no engine in "{shown}": {f"did you mean {meant}?" if meant else f"expected {_expected()}"}')
     module = import_module(f"vramwise.interop.launch.{_READERS.get(start.engine, start.engine)}")
     read: Callable[[Start], Launch] = module.read
-    launch = read(start)
+    try:
+        launch = read(start)
+    except NamesNoModelError:
+        refuse_a_script(words)
+        raise
     variable = _VARIABLE.match(str(launch.scenario.get("model")))
     if variable is not None:
         raise UsageError(f"model: ${variable[1]} is set nowhere here: write its value, or {variable[1]}=… before it")

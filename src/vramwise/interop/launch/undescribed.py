@@ -1,4 +1,4 @@
-"""Engines that people start and that are not described: one line each, with the nearest that is.
+"""Engines and scripts that people start and that are not described: one line each, with the nearest that is.
 
 LMDeploy 0.14.0 messages.py TurbomindEngineConfig: `cache_max_entry_count` (0.8) is the share of the memory that weights
 leave free, as TensorRT-LLM's; its workspaces are in a library without source. quant_policy 4 and 8 are integers, 16 and
@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from os.path import isfile
 
-from vramwise.errors import clipped
+from vramwise.errors import UsageError, clipped
 
 _LMDEPLOY = {"--tp": "--tensor-parallel-size", "--session-len": "--max-model-len", "--max-batch-size": "--max-num-seqs",
              "--cache-max-entry-count": "--gpu-memory-utilization"}  # fmt: skip
@@ -75,3 +76,10 @@ def _given(words: Sequence[str]) -> Mapping[str, str]:
             name, sign, value = word.partition("=")
             found[name.replace("_", "-")] = value if sign else after
     return found
+
+
+def refuse_a_script(words: Sequence[str]) -> None:
+    """Raises UsageError for a script that is here and whose code, not its command line, says what it trains."""
+    script = next((word for word in words if word.endswith(".py")), None)
+    if script is not None and isfile(script):
+        raise UsageError(f"{clipped(script, 80)} says in its code what it runs: give it as a FILE, without --")

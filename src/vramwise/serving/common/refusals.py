@@ -162,7 +162,8 @@ def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
     if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
         yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:
-        how = f"; {engine.title} does not start with it without {engine.long_requests}" if engine.long_requests else ""
+        way = f"a RoPE scaling or {engine.long_requests}"
+        how = f"; {engine.title} does not start with it without {way}" if engine.long_requests else ""
         yield f"max_model_len {settings.max_model_len:,} is beyond the model's own {length:,}{how}"
     used = gpus_used(settings)
     if used < scenario.num_gpus:
