@@ -96,6 +96,15 @@ def test_torchtitans_chunks_pass_the_output_layer_forward_and_backward(length: i
     assert of_backward is None or backward == pytest.approx(of_backward, rel=0.015)
 
 
+def test_sums_of_the_output_layers_gradients_are_not_cut_along_the_sequence() -> None:
+    """Of a rank's rows of it: a sum in fp32 and the copy that is reduced, and the whole hidden states' own sum."""
+    asked: dict[str, Any] = {"loss": "chunked", "sequence_length": 256, "micro_batch_size": 1, "set_to_none": True}
+    of_loss = moments("torchtitan", gpus=4, tensor_parallel_size=2, **asked)["loss"]["logits and loss"]
+    rows_of_rank, hidden_states = 16384 // 2 * 256, 256 * 256
+    chunk_of_logits = 2 * 256 // 8 * (16384 // 2)
+    assert of_loss == pytest.approx((4 + 4) * rows_of_rank + 4 * hidden_states + chunk_of_logits, rel=0.001)
+
+
 def test_older_torchtitans_chunk_logits_alone() -> None:
     older = moments("torchtitan", loss="chunked", sequence_length=1024, framework_version="torchtitan of 2025-03")
     newer = moments("torchtitan", loss="chunked", sequence_length=1024)

@@ -157,14 +157,14 @@ def with_sequence_parallel(
     (`regathers`: tensor_parallel/layers.py LinearWithGradAccumulationAndAsyncCommunication); the styles of torch 2.13
     distributed/tensor/parallel gather in front of the layer, so that its products keep what was gathered. Megatron's
     experts have the tokens of one part of the sequence, or where `experts_among` ranks share each expert its width and
-    those ranks' tokens.
+    those ranks' tokens. A loss that takes the output layer along holds gradients of its weight, which have no sequence.
     """
     if tensor_parallel == 1:
         return forward
     new: dict[Storage, Storage] = {}
-    whole = _between_cut_layers(forward, model)
+    whole = _between_cut_layers(forward, model) | _of_weights_shapes(forward)
     if not regathers:
-        whole |= _kept_by_products(forward)
+        whole |= _kept_by_products(forward) | _read_by_the_loss(forward)
     for run in _once(forward):
         if run.modality != "text":
             continue
@@ -214,6 +214,31 @@ def _kept_by_products(forward: Forward) -> set[Storage]:
     """Activations that a matrix product keeps."""
     products = (node for run in _once(forward) for node in run.nodes if node.primitive.product == "rows")
     return {storage for node in products for storage, _ in node.saved if storage.kind == "activation"}
+
+
+def _of_weights_shapes(forward: Forward) -> set[Storage]:
+    """What a block makes in the shape of a weight that it reads: that weight's gradients, parts and sums of them."""
+    found: set[Storage] = set()
+    for run in _once(forward):
+        weights = {tensor.shape for node in run.nodes for tensor in node.inputs if tensor.is_parameter}
+        made = (tensor for node in run.nodes for tensor in node.outputs)
+        found |= {tensor.storage for tensor in made if tensor.ndim > 1 and tensor.shape in weights}
+    return found
+
+
+def _read_by_the_loss(forward: Forward) -> set[Storage]:
+    """Hidden states that a loss takes through the output layer, and their gradients.
+
+    torchtitan's last norm gathers them before they are cut in pieces (03be241a9 models/common/decoder_sharding.py
+    pre_lm_head_norm_config; components/loss.py ChunkedLossWrapper).
+    """
+    found: set[Storage] = set()
+    for run in _once(forward):
+        reads_weights = any(tensor.is_parameter for node in run.nodes for tensor in node.inputs)
+        if run.name == "loss" and reads_weights:
+            tensors = [*run.incoming, *(tensor for node in run.nodes for tensor in node.outputs)]
+            found |= {tensor.storage for tensor in tensors}
+    return found
 
 
 def _is_activation(tensor: Tensor) -> bool:
