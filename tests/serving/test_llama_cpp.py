@@ -477,3 +477,17 @@ def test_an_indexers_cache_has_a_mask_and_scores_of_its_own(n_ctx: int, host: fl
     found = estimate(scenario).quantities
     assert found["host_buffer"].expected / MIB == pytest.approx(host, abs=0.1)
     assert found["compute_buffer"].expected / MIB == pytest.approx(on_cards, rel=0.16)
+
+
+def test_ollamas_batch_follows_the_context_that_is_advised() -> None:
+    """A shorter context gets a larger batch, whose buffers are larger: 10,240 fitted with the batch of 32,768 alone."""
+    asked = {
+        "model": "deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct", "task": "serve", "gpu": "jetson-orin-nano-8gb",
+        "num_gpus": 2, "serve": {"engine": "ollama", "n_cpu_moe": 0, "n_ctx": 32_768},
+    }  # fmt: skip
+    verdict = estimate(asked).verdict
+    assert verdict is not None
+    (advice,) = [reason for reason in verdict.reasons if reason.startswith("set n_ctx to")]
+    followed = estimate({**asked, "serve": {**asked["serve"], "n_ctx": int(advice.split()[-1].replace(",", ""))}})
+    assert followed.verdict is not None
+    assert followed.verdict.fits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from vramwise.errors import clipped
 from vramwise.hardware import Gpu
@@ -19,7 +20,7 @@ from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.builds import FEW_OUTPUTS_BUILD
 from vramwise.serving.llama_cpp.drafted import drafts_alone
 from vramwise.serving.llama_cpp.extras import extras_of
-from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled
+from vramwise.serving.llama_cpp.fitting import DeviceNeeds, fullest_device, levelled, with_context
 from vramwise.serving.llama_cpp.own_engine import attention_pool_bytes
 from vramwise.serving.llama_cpp.placement import Placement, placement, unread_rules
 from vramwise.serving.llama_cpp.settings import DEFAULT_QUANT, Plan, resolve_plan, runs_itself
@@ -39,7 +40,7 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
     capacity = max(
         (room.capacity for room in rooms), key=lambda card: card.usable_bytes, default=capacity_of(scenario, gpu)
     )
-    plan = resolve_plan(scenario, model, capacity)
+    plan, at_context = resolve_plan(scenario, model, capacity), partial(_at_context, scenario, model, capacity)
     plan = replace(plan, pipelined=_pipelined(plan, gpu), backend=_backend(plan, gpu))
     if plan.own is not None and plan.own.counts_pool and plan.flash and plan.backend == "cuda":
         plan = replace(plan, attention_pool=attention_pool_bytes(model, min(plan.n_ubatch, plan.n_ctx), gpu))
@@ -58,8 +59,8 @@ def estimate(scenario: Scenario, model: Model, source: str, gpu: Gpu | None) -> 
         fullest = fullest_device(each, [room.usable_bytes for room in rooms])
         capacity = rooms[fullest].capacity if len(rooms) == len(each) else capacity
         verdict = judge(
-            model, plan, each, fullest, capacity, needs, max(room.usable_bytes for room in rooms) if rooms else None,
-            shrunk=plan.n_ctx < asked,
+            model, plan, each, fullest, capacity, needs, at_context,
+            max((room.usable_bytes for room in rooms), default=None), shrunk=plan.n_ctx < asked,
         )  # fmt: skip
         quantities["oom"] = Quantity.exact(not verdict.fits)
     notes = (*_notes(scenario, model, plan, from_file), *changed)
@@ -129,6 +130,14 @@ def _needs(scenario: Scenario, model: Model, gpu: Gpu | None) -> DeviceNeeds:
         return [int(need.expected) for need in terms.device_needs()]
 
     return needs
+
+
+def _at_context(scenario: Scenario, model: Model, capacity: Capacity | None, plan: Plan, n_ctx: int) -> Plan:
+    """The plan of a scenario that asks for this context: batches follow it (ollama.py)."""
+    asked = resolve_plan(scenario.replace(serve=scenario.serve.replace(n_ctx=n_ctx)), model, capacity)
+    batch, ubatch = asked.n_batch, asked.n_ubatch
+    settings = plan.settings.replace(n_batch=batch, n_ubatch=ubatch)
+    return with_context(replace(plan, n_batch=batch, n_ubatch=ubatch, settings=settings), n_ctx)
 
 
 def _notes(scenario: Scenario, model: Model, plan: Plan, from_file: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ from vramwise.serving.llama_cpp.settings import PADDING, Plan
 
 Needed = Callable[[Plan], int]
 DeviceNeeds = Callable[[Plan], Sequence[int]]
+AtContext = Callable[[Plan, int], Plan]
 LEAST_CONTEXT = 4096  # --fit never goes below (common/fit.cpp)
 
 
@@ -92,17 +93,19 @@ def _part_needs(plan: Plan, counts: Sequence[int], device: int, left: int, needs
     return needs(with_split(plan, trial))[device]
 
 
-def largest_context(plan: Plan, room: int, needed: Needed, least: int = PADDING) -> int:
+def largest_context(
+    plan: Plan, room: int, needed: Needed, least: int = PADDING, at_context: AtContext = with_context
+) -> int:
     """Cells of the largest context, in steps of 256 and `least` at the least, with which the plan needs no more than
-    `room`; 0 for none."""
+    `room`; 0 for none. `at_context`: the plan with another context, and whatever is chosen by that."""
     most, first = plan.n_ctx // PADDING, -(-least // PADDING)
     if first > most:
         return 0
-    at_first = needed(with_context(plan, first * PADDING))
+    at_first = needed(at_context(plan, first * PADDING))
     if at_first > room:
         return 0
     return PADDING * largest_within(
-        lambda n: needed(with_context(plan, n * PADDING)), room, most, known=(first, at_first)
+        lambda n: needed(at_context(plan, n * PADDING)), room, most, known=(first, at_first)
     )
 
 

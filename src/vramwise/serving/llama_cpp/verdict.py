@@ -9,6 +9,7 @@ from vramwise.result import Capacity, Quantity, Verdict
 from vramwise.serving.common.answer import amount
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.fitting import (
+    AtContext,
     DeviceNeeds,
     fewest_host_experts,
     fitting_split,
@@ -22,10 +23,11 @@ from vramwise.verdict import verdict_of
 
 def judge(
     model: Model, plan: Plan, each: Sequence[Quantity], fullest: int, capacity: Capacity, needs: DeviceNeeds,
-    level: int | None = None, *, shrunk: bool = False,
+    at_context: AtContext, level: int | None = None, *, shrunk: bool = False,
 ) -> Verdict:  # fmt: skip
     """The `fullest` device decides, whose `capacity` it is; `needs` gives the bytes of each device of another plan, of
-    unequal ones `level`led to this room. `shrunk`: the engine chose the context itself, by the sum of all devices."""
+    unequal ones `level`led to this room; `at_context`: the plan of a scenario that asks for another context. `shrunk`:
+    the engine chose the context itself, by the sum of all devices."""
     room = capacity.usable_bytes
     need = each[fullest]
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
@@ -33,18 +35,20 @@ def judge(
         said = f"{amount(need.expected)} fit in {amount(room)}{on}"
         return verdict_of(need, room, [plan.spread, said] if plan.spread else [said])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
-    reasons.extend(_fixes(model, plan, room if level is None else level, needs, shrunk=shrunk and len(each) > 1))
+    reasons.extend(_fixes(model, plan, level or room, needs, at_context, shrunk=shrunk and len(each) > 1))
     return verdict_of(need, room, reasons)
 
 
-def _fixes(model: Model, plan: Plan, room: int, needs: DeviceNeeds, *, shrunk: bool) -> Iterator[str]:
+def _fixes(
+    model: Model, plan: Plan, room: int, needs: DeviceNeeds, at_context: AtContext, *, shrunk: bool
+) -> Iterator[str]:
     """The smallest changes that fit, each on its own; with a `shrunk` context as it is, which the engine would choose
     anew, by the sum of devices of which one can be short."""
     needed, change = worst(needs), f"set n_ctx to {plan.n_ctx:,} and" if shrunk else "set"
     split = fitting_split(plan, room, needs) if plan.devices > 1 and not plan.shares_tensors else ()
     if split:
         yield f"{change} tensor_split to {','.join(str(layers) for layers in split)}"
-    cells = largest_context(plan, room, needed)
+    cells = largest_context(plan, room, needed, at_context=at_context)
     if cells:
         yield f"set n_ctx to {cells:,}"
     experts = fewest_host_experts(model, plan, room, needed)
