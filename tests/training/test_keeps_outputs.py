@@ -28,6 +28,14 @@ def test_trainer_returns_the_loss_alone():
     assert _peak(framework="transformers") == _peak(framework="transformers", keeps_outputs=False)
 
 
+def test_torchtitans_loop_lets_its_logits_go_before_backward_since_june_2024():
+    """torchtitan #391, train.py."""
+    titan = {"framework": "torchtitan", "method": "full", "precision": "bf16", "checkpointing": "none"}
+    early, late = ({**titan, "framework_version": f"torchtitan of {month}"} for month in ("2024-05", "2024-07"))
+    assert _peak(**early) == _peak(**early, keeps_outputs=True) > _peak(**early, keeps_outputs=False)
+    assert _peak(**late) == _peak(**late, keeps_outputs=False)
+
+
 def test_workers_of_reinforcement_learning_return_probabilities():
     assert _peak(extra_models=["reference"]) == _peak(extra_models=["reference"], keeps_outputs=False)
 

@@ -285,7 +285,7 @@ class Framework:
     decides."""
     longest_first: Rule = never
     """The longest sample is in a micro-batch that no earlier one left gradients for."""
-    names_logits: bool = False
+    names_logits: Rule = never
     """The loop's variables name the logits, and so their graph, until the next ones are there, unless
     `train.keeps_outputs` says otherwise."""
     caches_in_training: Rule = never

@@ -57,7 +57,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     longest_first=_longest_first,
-    names_logits=True,  # finetune/lora.py fit
+    names_logits=always,  # finetune/lora.py fit
     own_layers="litgpt",
     own_layers_version=_layers_version,
     gradients=GradientRules(deferred=_defers_reductions, deferred_with_frozen=True),

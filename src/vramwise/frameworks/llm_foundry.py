@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vramwise.frameworks.defaults import Default
-from vramwise.frameworks.framework import Casts, Command, Framework, Loss, never
+from vramwise.frameworks.framework import Casts, Command, Framework, Loss, always, never
 from vramwise.models.model import Model
 from vramwise.scenario import TrainSettings
 
@@ -55,6 +55,6 @@ RECORD = replace(
     # core/precision.py); trainer/trainer.py `_train_microbatch`: `state.outputs` until the next ones are there
     classes="as they are",
     warms_up=never,  # models/hf/hf_base.py build_inner_model: from_pretrained on the CPU or the meta device
-    names_logits=True,
+    names_logits=always,
     of_types={"mpt": _MPT},
 )

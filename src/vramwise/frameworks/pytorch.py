@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.frameworks.attention import attention_of_classes
 from vramwise.frameworks.defaults import LOOPED_ADAMW_BEFORE_TORCH_2, ZEROED_BEFORE_TORCH_2, Default
-from vramwise.frameworks.framework import Command, Framework
+from vramwise.frameworks.framework import Command, Framework, always
 from vramwise.frameworks.versions import NEWEST_TORCH, makes_caches, names
 from vramwise.scenario import TrainSettings
 
@@ -51,7 +51,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     # transformers 5.23 docs, accelerate 1.14 examples: outputs = model(**batch); loss = outputs.loss
-    names_logits=True,
+    names_logits=always,
     caches_in_training=caches_in_training,
     classes="as they are",
     attention=attention_of_classes,

@@ -44,6 +44,15 @@ def _selects_routers(train: TrainSettings) -> bool:
     return not _since(train, FROM_AUGUST_2025, HEAD_APART_SINCE)
 
 
+LET_GO_BEFORE_BACKWARD = (2024, 6)
+"""Commit e29b6b4d4 (#391, 12 June 2024), train.py: `del pred`; before, it was named until the next one was there."""
+
+
+def _names_logits(train: TrainSettings) -> bool:
+    month = month_named(train)
+    return month is not None and month < LET_GO_BEFORE_BACKWARD
+
+
 COMPILED_WITH_THE_MODEL = (2024, 11)
 """Commit e10cb9494 of 22 October 2024 compiles the loss with the model, e8977b007 of 17 December no more."""
 COMPILED_AGAIN = (2025, 4)
@@ -101,6 +110,7 @@ RECORD = Framework(
     ),
     defaults=DEFAULTS,
     kernels=("torchtitan",),
+    names_logits=_names_logits,
     casts=Casts(autocast="never"),  # FSDP's mixed precision casts whole units
     loss=Loss(chunks_with_head=_chunks_with_head, compiled=_compiles_loss, fused_is_compiled=True),
     quantizing=Quantizing(keeps_originals=False),

@@ -254,7 +254,7 @@ def keeps_outputs(train: TrainSettings) -> bool:
     """
     if train.keeps_outputs is not None:
         return train.keeps_outputs
-    return framework_of(train).names_logits and not train.extra_models and not asks_for_logits(train)
+    return framework_of(train).names_logits(train) and not train.extra_models and not asks_for_logits(train)
 
 
 def names_logits_of_last_pass(train: ResolvedTrain) -> bool:
