@@ -37,6 +37,7 @@ COUNTS = {
     "training-guides.jsonl": (90, 118),
     "training-predicted.jsonl": (212, 299),
     "training-threads.jsonl": (86, 89),
+    "training-tuners.jsonl": (23, 23),
     "training-unseen.jsonl": (73, 128),
     "training.jsonl": (435, 490),
 }
