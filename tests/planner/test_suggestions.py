@@ -336,6 +336,22 @@ def test_fp8_on_a_card_that_does_not_multiply_in_it_does_not_run_and_bf16_does(
     assert all(one.fits and one.change.words.startswith(named) for one in found)
 
 
+@pytest.mark.parametrize("gpu", ["a100-80gb", "t4"])
+def test_bf16_adapters_do_not_train_under_fp16s_scaler_and_do_in_bf16(gpu: str) -> None:
+    """torch's scaler stops at the first step: "not implemented for 'BFloat16'". TRL makes QLoRA's adapters bf16."""
+    train = {"method": "qlora", "precision": "fp16-mixed", "framework": "transformers", "framework_version": "trl 1.16"}
+    table = {"model": "Qwen/Qwen3-0.6B", "task": "train", "gpu": gpu, "train": {**train, "sequence_length": 128}}
+    _, result, found = asked(table)
+    assert result.verdict is not None
+    assert not result.verdict.fits
+    assert any("no kernel for the gradients of bf16 adapters" in reason for reason in result.verdict.reasons)
+    assert found
+    assert all(one.fits and one.change.words.startswith("precision bf16-mixed") for one in found)
+    fp32 = estimate({**table, "train": {**table["train"], "lora_dtype": "fp32"}}).verdict
+    assert fp32 is not None
+    assert fp32.fits
+
+
 @pytest.mark.parametrize("gpu", ["h100", "rtx-4090", "mi300x"])
 def test_fp8_runs_where_the_card_multiplies_in_it(gpu: str) -> None:
     train = {"method": "lora", "precision": "fp8-mixed", "sequence_length": 128}

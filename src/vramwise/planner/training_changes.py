@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from vramwise.frameworks import Framework, framework_of
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost, rows_of_a_sample, runs
+from vramwise.training.recipe.framework_defaults import ADAPTERS
 
 _STATES = frozenset({"weights", "8-bit weights", "adapters", "gradients", "optimizer states", "master weights"})
 _OPTIMIZER = frozenset({"optimizer states", "master weights", "optimizer temporaries", "gradients"})
@@ -49,6 +50,9 @@ def with_kernels_of_the_card(asked: Asked) -> Change | None:
         half = "bf16" if runs(asked, "bf16") else "fp16"
         usual = f"{half}-master" if _framework(asked).own_optimizer else f"{half}-mixed"
         return Change(f"precision {usual}", {"precision": usual}, "none", Cost.NOTHING)
+    adapters_in_bf16 = settings.get("method") in ADAPTERS and settings.get("lora_dtype") == "bf16"
+    if settings.get("precision") == "fp16-mixed" and adapters_in_bf16:
+        return Change("precision bf16-mixed", {"precision": "bf16-mixed"}, "none", Cost.NOTHING)
     return None
 
 

@@ -175,11 +175,14 @@ def at_most(quantity: Quantity, limit: int) -> Quantity:
 
 
 def cannot_run(train: ResolvedTrain, gpu: Gpu | None) -> str | None:
-    """What was asked for and has no kernel on this card, or None.
+    """What was asked for and has no kernel on this card, or on any, or None.
 
     8-bit products: TransformerEngine pytorch/fp8.py `check_fp8_support` ("Device compute capability 8.9 or higher
     required for FP8 execution"), torchtitan 0.2 components/quantization/float8.py ("only supported on SM89 or later").
+    bf16 gradients under fp16's scaler: recipe/precision.py.
     """
+    if train.precision == "fp16-mixed" and refused_in_fp16(train):
+        return "torch's scaler of fp16 has no kernel for the gradients of bf16 adapters: train in bf16-mixed instead"
     if gpu is not None and train.precision == "fp8-mixed" and gpu.supports("fp8_gemm") is False:
         return f"{gpu.name} ({gpu.arch}) does not multiply in fp8: train in bf16 instead"
     if framework_of(train).replaces_flash:
