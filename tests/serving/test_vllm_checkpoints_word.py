@@ -78,3 +78,24 @@ def test_the_checkpoints_word_is_given_back_in_the_scenarios_own() -> None:
     first = estimate(asked)
     assert first.scenario["serve"]["kv_cache_dtype"] == "fp8_e4m3"
     assert estimate(dict(first.scenario)).scenario == first.scenario
+
+
+def test_an_eagle_3_head_of_gemma_4_has_heads_of_its_own_so_that_layers_share_pages_one_by_one() -> None:
+    """0.19.2rc1 on 32 GB: 7.77 GiB are 65,696 tokens of 31 layers' pages."""
+    head = {"method": "eagle3", "num_tokens": 3}
+    found = served("RedHatAI/gemma-4-26B-A4B-it-NVFP4", "0.19.2", kv_cache_dtype="fp8_e4m3", speculative=head)
+    assert token_bytes(found) == pytest.approx(7.77 * GIB / 65_696, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("model", "bytes_of_a_token"), [("nvidia/GLM-5.2-NVFP4", 40 * 132), (V4_FLASH, 10 * 132)], ids=["glm", "v4"]
+)
+def test_an_indexer_gathers_keys_of_forty_contexts(model: str, bytes_of_a_token: int) -> None:
+    """Of a fourth of the keys in DeepSeek V4. GLM-5.2 on four GB200 with 819,200 tokens: 6.31 GiB of activations."""
+    long, longer = (
+        served(
+            model, "0.26.0", "B200", 8, max_model_len=length, tensor_parallel_size=8, max_num_batched_tokens=2048
+        ).quantities["activation_peak"]
+        for length in (600_000, 800_000)
+    )
+    assert longer.expected - long.expected == pytest.approx(200_000 * bytes_of_a_token, rel=0.01)

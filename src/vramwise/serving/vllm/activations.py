@@ -19,7 +19,7 @@ from vramwise.serving.common.forward.walk import experts_workspace, fullest_of, 
 from vramwise.serving.common.layouts import engine_layout
 from vramwise.serving.common.storage import Storage
 from vramwise.serving.vllm.compilation import first_start, runs_uncompiled
-from vramwise.serving.vllm.compressed import compresses_keys, gathered_bytes
+from vramwise.serving.vllm.compressed import compresses_keys, gathered_bytes, indexed_bytes
 from vramwise.serving.vllm.early_profiling import cross_attention_tower, profiled_sequences, waiting_outputs
 from vramwise.serving.vllm.extras import ABSORBED_VERSIONS
 from vramwise.serving.vllm.image_masks import masked_images
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FP8_CAPABILITY = 8.9
 CONSUMER_BLACKWELL = 12.0  # its kernels read compressed keys where they are (models/deepseek_v4/nvidia/model.py)
-EXPERTS, GATHERED = "experts' work space", "gathered keys"
+EXPERTS, GATHERED, INDEXED = "experts' work space", "gathered keys", "indexer's gathered keys"
 KEPT_WORKSPACE_VERSION = (0, 14)  # experts in 16 bits too: their kernel is modular in 0.14.1, not in 0.13.0
 # until these versions 4-bit experts are one call of fused_marlin_moe, which makes its two buffers for all tokens of a
 # batch and lets them go (quantization/gptq_marlin.py of 0.8.5 to 0.19.0, awq_marlin.py to 0.21.0, compressed_tensors to
@@ -235,6 +235,13 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     elements = 0 if _runs_in_library(r, "nvfp4") else experts_workspace(model, tokens, ranks, expert_ranks, fp4=fp4)
     held = block_bytes(elements * r.storage.bytes_per_element)
     gathered = 0 if r.capability is None or r.capability >= CONSUMER_BLACKWELL else _gathered(model, r)
+    indexed = 0 if r.capability is None else indexed_bytes(model, r.max_model_len)
+    if indexed > max(held, gathered):
+        return (
+            Node(INDEXED, block_bytes(indexed), "derived", formula="40 × length (of V4 a fourth) × (width + 4)",
+                 inputs={"length": r.max_model_len},
+                 source="vLLM 0.19.1 to 0.28.0 layers/sparse_attn_indexer.py, v1/worker/workspace.py"),
+        )  # fmt: skip
     if gathered > held:  # both are views of one buffer, which is as large as the largest that was asked for
         return (
             Node(GATHERED, block_bytes(gathered), "derived",
@@ -279,7 +286,7 @@ def kept_bytes(activation: Node, end: str = "bytes") -> int:
     """Bytes of a profile run's peak that are still held when it is over; `end` takes low or high ends."""
     if activation.children:
         return sum(kept_bytes(child, end) for child in activation.children)
-    return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, GATHERED, TOP_K_TOP_P) else 0
+    return int(getattr(activation, end)) if activation.name in (CUBLAS, EXPERTS, GATHERED, INDEXED, TOP_K_TOP_P) else 0
 
 
 def _encoder(model: Model, r: Resolved) -> tuple[Node, Node]:

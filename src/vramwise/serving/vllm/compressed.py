@@ -40,6 +40,15 @@ def compresses_keys(model: Model) -> bool:
     return has_fact("vllm", "compressed_keys", text_config(model).model_type)
 
 
+def indexed_bytes(model: Model, length: int) -> int:
+    """What an indexer's keys are gathered in: of 40 whole contexts, 8-bit values and a scale of 4 bytes each (v1/
+    attention/backends/mla/indexer.py get_max_prefill_buffer_size; DeepSeek V4 keeps a fourth of the keys)."""
+    if not model.has_indexer and not compresses_keys(model):
+        return 0
+    width = text_config(model).size("index_head_dim", default=128)
+    return 40 * length // (LIGHT if compresses_keys(model) else 1) * (width + 4)
+
+
 def gathered_bytes(model: Model, tokens: int, length: int) -> int:
     """Compressed keys of GATHERED_REQUESTS requests of the greatest length in 16 bit, beside a window and all tokens of
     the batch, which flash attention's kernels for latent keys read; 0 for a model that does not compress its keys."""

@@ -110,8 +110,13 @@ def draft_caches(model: Model, r: Resolved, caches: Sequence[LayerCache]) -> tup
     full = [cache for cache in caches if cache.kind in _SHARED_LAYERS][-1:]
     if not full or not _is_one_layer(method):
         return ()
-    if "eagle3" in method and full[0].kind == "latent":
-        heads, size = text_config(model).num_attention_heads, _value_size(model)
+    config, last = text_config(model), full[0]
+    if "eagle3" in method and (
+        last.kind == "latent" or last.key_head_dim != config.size("head_dim", default=last.key_head_dim)
+    ):
+        heads, size = config.num_attention_heads, _value_size(model)
+        if last.kind != "latent":  # Gemma 4's full layers have heads of their own
+            heads = config.size("num_key_value_heads", default=heads)
         return (LayerCache("full", num_key_value_heads=heads, key_head_dim=size, value_head_dim=size),)
     return tuple(full)
 
