@@ -218,7 +218,7 @@ def _kept(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ...]:
     """What the first pass makes and keeps, and `at_forward` what stands for the buffers of experts in blocks of 8 bits
     in FlashInfer's kernels: vLLM's own, for these starts take 0.8 to 1.9 GiB more than FlashInfer's code makes."""
     library = _runs_in_library(r, "nvfp4") or _runs_in_library(r, "fp8")
-    shared = _experts(model, r) if at_forward or not library else ()
+    shared = _experts(model, r) if at_forward or not library else _indexed(model, r)
     if not compresses_keys(model) or r.capability is None or r.capability < CONSUMER_BLACKWELL:
         return shared
     source = "vLLM 0.24.0 to 0.33.0 models/deepseek_v4/nvidia/flashinfer_sparse.py DeepseekV4FlashInferSM120Attention"
@@ -227,21 +227,17 @@ def _kept(model: Model, r: Resolved, *, at_forward: bool) -> tuple[Node, ...]:
 
 def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
     """Buffers of routed experts, which stay after the first pass from KEPT_WORKSPACE_VERSION on."""
+    index = _indexed(model, r)
     if not _keeps_expert_buffers(r):
-        return ()
+        return index
     tokens = _expert_tokens(r, r.batched_tokens * r.settings.data_parallel_size)
     ranks, expert_ranks = r.settings.tensor_parallel_size, engine_layout(r.settings).cut.expert_parallel_size
     fp4 = _has_fp4_experts(r)
     elements = 0 if _runs_in_library(r, "nvfp4") else experts_workspace(model, tokens, ranks, expert_ranks, fp4=fp4)
     held = block_bytes(elements * r.storage.bytes_per_element)
     gathered = 0 if r.capability is None or r.capability >= CONSUMER_BLACKWELL else _gathered(model, r)
-    indexed = 0 if r.capability is None else indexed_bytes(model, r.max_model_len)
-    if indexed > max(held, gathered):
-        return (
-            Node(INDEXED, block_bytes(indexed), "derived", formula="40 × length (of V4 a fourth) × (width + 4)",
-                 inputs={"length": r.max_model_len},
-                 source="vLLM 0.19.1 to 0.28.0 layers/sparse_attn_indexer.py, v1/worker/workspace.py"),
-        )  # fmt: skip
+    if index and index[0].bytes > max(held, gathered):
+        return index
     if gathered > held:  # both are views of one buffer, which is as large as the largest that was asked for
         return (
             Node(GATHERED, block_bytes(gathered), "derived",
@@ -257,6 +253,18 @@ def _experts(model: Model, r: Resolved) -> tuple[Node, ...]:
              "tokens × chosen × (max(inner, hidden) + max(gate and up, hidden)) × dtype",
              inputs={"tokens": tokens, "tensor_parallel_size": ranks},
              source="vLLM 0.14.1 to 0.33.0 v1/worker/workspace.py, layers/fused_moe workspace_shapes"),
+    )  # fmt: skip
+
+
+def _indexed(model: Model, r: Resolved) -> tuple[Node, ...]:
+    """Room for the keys that an indexer gathers, of the same buffer as the experts'."""
+    size = indexed_bytes(model, r.max_model_len)
+    if not size or r.capability is None or r.version < KEPT_WORKSPACE_VERSION:
+        return ()
+    return (
+        Node(INDEXED, block_bytes(size), "derived", formula="40 × length (of V4 a fourth) × (width + 4)",
+             inputs={"length": r.max_model_len},
+             source="vLLM 0.19.1 to 0.28.0 layers/sparse_attn_indexer.py, v1/worker/workspace.py"),
     )  # fmt: skip
 
 
