@@ -99,3 +99,13 @@ def test_an_indexer_gathers_keys_of_forty_contexts(model: str, bytes_of_a_token:
         for length in (600_000, 800_000)
     )
     assert longer.expected - long.expected == pytest.approx(200_000 * bytes_of_a_token, rel=0.01)
+
+
+def test_whole_steps_that_are_captured_have_room_for_an_indexers_scores_of_the_whole_context() -> None:
+    """GLM-5.2 on four GB200, steps of 512 tokens: 4.13 GiB of graphs with contexts of 819,200."""
+    short, long = (
+        served("nvidia/GLM-5.2-NVFP4", "0.26.0", "B200", 8, max_model_len=length, tensor_parallel_size=8).quantities
+        for length in (200_000, 800_000)
+    )
+    more = long["cuda_graph"].expected - short["cuda_graph"].expected
+    assert more == pytest.approx(600_000 * 512 * 4, rel=0.01)

@@ -30,7 +30,7 @@ ESTIMATED_GRAPHS = (0, 18)  # v1/worker/gpu_model_runner.py profile_cudagraph_me
 MOST_SPLITS = 32  # flash_attn_max_num_splits_for_cuda_graph
 LATENT_SPLITS_VERSION = (0, 13)
 WIDEST_HEAD = 256  # of FlashAttention 3
-WORKSPACE, SPLITS = "FlashInfer work space", "attention splits"
+WORKSPACE, SPLITS, SCORES = "FlashInfer work space", "attention splits", "indexer's scores"
 MODULES = "graph_modules"
 AUTOTUNED = ((0, 11), (0, 18))
 SMALL_SEGMENT, LARGE_SEGMENT = 2 * MIB, 20 * MIB  # c10/cuda/CUDACachingAllocator.cpp kSmallBuffer, kLargeBuffer
@@ -63,11 +63,23 @@ def graphs_node(model: Model, r: Resolved, gpu: Gpu | None) -> Node:
             inputs={"splits": MOST_SPLITS, "tokens": _largest_step(model, r)},
             source="vLLM v1/attention/backends/flash_attn.py max_num_splits; its flash-attention, hopper: out_accum",
         ),
+        _index_scores(model, r),
         _drafter(r, whole=_whole_steps(model, r) > 0),
         *([workspace_node(model, r)] if made_here else []),
     ]  # fmt: skip
     beside = [node for node in beside if node.bytes]
     return Node.group("CUDA graphs", (graphs, *beside)) if beside else graphs
+
+
+def _index_scores(model: Model, r: Resolved) -> Node:
+    """Scores of a whole context for each token of the largest step that is captured whole; one start had room twice."""
+    captured = model.has_indexer and r.capability in (HOPPER, BLACKWELL_SERVER) and _whole_steps(model, r)
+    size = 4 * _largest_step(model, r) * r.max_model_len if captured else 0
+    return Node(
+        SCORES, size, "derived", size, 2 * size, formula="tokens × length × 4",
+        inputs={"tokens": _largest_step(model, r), "length": r.max_model_len},
+        source="vLLM 0.19.1 to 0.28.0 layers/sparse_attn_indexer.py fp8_paged_mqa_logits, whose rows are max_model_len",
+    )  # fmt: skip
 
 
 def workspace_node(model: Model, r: Resolved) -> Node:
@@ -269,7 +281,7 @@ def estimated_node(model: Model, r: Resolved, gpu: Gpu | None, graphs: Node) -> 
         return graphs
     one_size, one_step = _of_one(model, r, gpu)
     held = _pool_bytes(model, r)
-    beside = sum(node.bytes for node in graphs.children if node.name in (SPLITS, WORKSPACE))
+    beside = sum(node.bytes for node in graphs.children if node.name in (SPLITS, SCORES, WORKSPACE))
     further = _sizes(r, 1 + drafted_tokens(r)) - 1, _whole_steps(model, r) - 1
 
     def said(whole: int, end: str, steps: Callable[[float], float]) -> int:
