@@ -173,6 +173,7 @@ VLLM = POOL | {
     "cpu_offload_gb": one(1, 4.5, 100),
     "limit_mm_per_prompt": one({"image": 0}, {"image": 2}, {"image": 1, "video": 1}),
     "language_model_only": st.booleans(),
+    "skip_mm_profiling": st.booleans(),
     "pooling": st.booleans(),
     "pipeline_layer_partition": one([20, 12], [14, 14]),
     "use_v1": st.booleans(),

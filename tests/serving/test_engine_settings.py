@@ -81,6 +81,14 @@ def test_towers_are_not_loaded_for_text_alone() -> None:
     assert whole - text == pytest.approx(2 * (model.parts["vision"] + model.parts["projector"]), rel=1e-2)
 
 
+def test_a_profile_run_without_images_holds_what_the_text_model_holds() -> None:
+    whole, skipped, text = (
+        serve("qwen2.5-vl-7b", **settings).quantities["activation_peak"].expected
+        for settings in ({}, {"skip_mm_profiling": True}, {"language_model_only": True})
+    )
+    assert skipped == text < whole
+
+
 @pytest.mark.parametrize(
     ("asked", "version", "expected"),
     [
@@ -128,6 +136,7 @@ def test_repacked_experts_are_not_copied_to_the_card() -> None:
         ("""vllm serve llama-3.1-8b --compilation-config '{"cudagraph_capture_sizes": [1, 2]}'""",
          "cudagraph_capture_sizes", [1, 2]),
         ("vllm serve llama-3.1-8b --language-model-only", "language_model_only", True),
+        ("vllm serve llama-3.1-8b --skip-mm-profiling", "skip_mm_profiling", True),
         ("vllm serve llama-3.1-8b --runner pooling", "pooling", True),
         ("vllm serve llama-3.1-8b --convert none --task embed", "pooling", True),
         ("vllm serve llama-3.1-8b --runner generate", "pooling", False),

@@ -48,6 +48,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "kv_cache_memory_bytes": (8 * GIB, {}, MOE),
     "limit_mm_per_prompt": ({"image": 0, "video": 0}, {}, GEMMA),
     "language_model_only": (True, {}, GEMMA),
+    "skip_mm_profiling": (True, {}, GEMMA),
     "pooling": (True, {}, MOE),
     "max_loras": (4, {}, MOE),
     "max_lora_rank": (64, {"max_loras": 2}, MOE),

@@ -35,6 +35,7 @@ def said(model: str, engine: str, key: str, value: Any, num_gpus: int = 1, **mor
         ("vllm", "mamba_ssm_cache_dtype", "fp32", "no layer of the model keeps a recurrent state", STATES),
         ("vllm", "limit_mm_per_prompt", {"image": 0}, "the model reads text alone", IMAGES),
         ("vllm", "language_model_only", True, "the model reads text alone", IMAGES),
+        ("vllm", "skip_mm_profiling", True, "the model reads text alone", IMAGES),
         ("vllm", "quantization_group_size", 64, "the weights are not quantized", "Qwen/Qwen2.5-7B-Instruct-AWQ"),
         ("vllm", "enable_prefix_caching", False, _PREFIXES, STATES),
         ("sglang", "enable_prefix_caching", False, _PREFIXES, STATES),

@@ -105,6 +105,7 @@ class ServeSettings(Settings):
         uncounted=(SGLANG,),
     )
     language_model_only: bool | None = switch("no media may come, and towers are not loaded", owner=VLLM)
+    skip_mm_profiling: bool | None = switch("no image is encoded in the profile run", owner=VLLM)
     pooling: bool | None = switch("it answers with embeddings or scores: no output head (--runner pooling)", owner=VLLM)
     max_loras: int | None = whole(
         "adapters in one batch, or loaded", owner=(VLLM, SGLANG, TGI, TENSORRT_LLM, *LLAMA_CPPS)

@@ -53,6 +53,7 @@ MEANINGS = {
     "--kv-cache-memory-bytes": Meaning("kv_cache_memory_bytes", whole),
     "--limit-mm-per-prompt": Meaning("limit_mm_per_prompt", lambda text: _counts(table(text))),
     "--language-model-only": Meaning("language_model_only", switch),
+    "--skip-mm-profiling": Meaning("skip_mm_profiling", switch),
     "--runner": Meaning("pooling", _pooling),
     "--convert": Meaning("pooling", _pooling),
     "--task": Meaning("pooling", _pooling),

@@ -156,6 +156,8 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
         settings["limit_mm_per_prompt"] = limits
     if given.get("language_model_only") is True:
         settings["language_model_only"] = True
+    if given.get("skip_mm_profiling") is True:
+        settings["skip_mm_profiling"] = True
     if given.get("runner") == "pooling" or given.get("task") in _POOLING_TASKS:
         settings["pooling"] = True
 

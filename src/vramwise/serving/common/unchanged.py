@@ -78,6 +78,7 @@ _CAUSES: Mapping[str, Cause] = {
     "mamba_ssm_cache_dtype": _no_states,
     "limit_mm_per_prompt": _text_alone,
     "language_model_only": _text_alone,
+    "skip_mm_profiling": _text_alone,
     "quantization_group_size": _not_quantized,
     "enable_prefix_caching": _prefixes_in_the_pool,
     "imatrix": _same_types,

@@ -71,7 +71,7 @@ def _fullest_phase(model: Model, r: Resolved, *, samples: bool) -> Node:
     forward = forward_pass(model, r)
     # a pooler takes little beside the hidden states (_dummy_pooler_run), which is not counted
     later = fullest_of(_sampler(model, r), forward) if samples and not pools(model, r.settings) else forward
-    if not has_encoder(model):
+    if not has_encoder(model) or r.settings.skip_mm_profiling:
         return later
     encoder, kept = _encoder(model, r)
     if kept.bytes and r.profile.generation == "V1":
