@@ -78,8 +78,10 @@ def test_a_training_decided_once_needs_at_every_size_what_its_answer_says(name, 
 def test_the_size_of_a_step_takes_one_whole_answer(monkeypatch, name, method):
     asked = []
     monkeypatch.setattr(tuning, "tried", lambda *args, **kw: asked.append(args) or tried(*args, **kw))
-    assert fitting_step(question(name, gpu="4090"), method, replays=False) is not None
-    assert len(asked) == 1
+    for replays in (False, True):
+        asked.clear()
+        assert fitting_step(question(name, gpu="4090"), method, replays=replays) is not None
+        assert len(asked) == 1
 
 
 def test_a_smaller_model_takes_no_estimate_where_its_weights_alone_are_more_than_the_card():

@@ -135,9 +135,9 @@ class _Sizes:
         """Whether it is refused, or has no room for what no size changes."""
         return self._any is None or self._any.least_bytes > self.question.machine.usable_bytes
 
-    def at(self, batch: int, tokens: int | None) -> Way:
-        """The whole answer, without a replay."""
-        return _at(self.question, self.way, batch, tokens)
+    def at(self, batch: int, tokens: int | None, *, replays: bool = False) -> Way:
+        """The whole answer."""
+        return _at(self.question, self.way, batch, tokens, replays=replays)
 
     def need(self, batch: int, tokens: int | None) -> Need | None:
         """What a size needs; None where it is refused."""
@@ -219,8 +219,7 @@ def _sized(way: _Sizes, *, replays: bool) -> Way:
         return way.at(1, usual)
     most = _most_samples(way, usual)
     tokens = usual if most or usual is None else _longest(way, usual)
-    found = way.at(most or 1, tokens)
-    return _verified(way.question, found, replays=replays)
+    return _verified(way, most or 1, tokens, replays=replays)
 
 
 def _longest(way: _Sizes, usual: int) -> int:
@@ -267,28 +266,29 @@ def _most_samples(way: _Sizes, tokens: int | None) -> int:
     return int(alone is not None and alone.word == "fits")
 
 
-def _verified(question: Question, way: Way, *, replays: bool) -> Way:
-    """The way with its full answer; where a replay finds no room for a size, with the next smaller ones."""
-    if not way.fits or not replays:
-        return way
+def _verified(way: _Sizes, batch: int, tokens: int | None, *, replays: bool) -> Way:
+    """The way's whole answer at a size; where a replay finds no room for it, at the next smaller ones."""
+    need = way.need(batch, tokens)
+    if not replays or need is None or need.word == "does not fit":
+        return way.at(batch, tokens)
     for _ in range(_MOST_STEPS):
-        whole = tried(question, way)
-        if whole.is_sure if way.is_sure else whole.fits:
-            return whole
-        smaller = _smaller(question, way)
+        whole = way.at(batch, tokens, replays=True)
+        if whole.is_sure if need is not None and need.word == "fits" else whole.fits:
+            break
+        smaller = _smaller(batch, tokens)
         if smaller is None:
-            return whole
-        way = smaller
+            break
+        batch, tokens = smaller
+        need = way.need(batch, tokens)
     return whole
 
 
-def _smaller(question: Question, way: Way) -> Way | None:
-    batch, tokens = batch_of(way), tokens_of(way, question.model)
+def _smaller(batch: int, tokens: int | None) -> tuple[int, int | None] | None:
+    """The next smaller size: fewer sequences, then a shorter one; None where there is none."""
     if batch > 1:
-        fewer = max(1, min(batch - 1, batch * 15 // 16))
-        return _at(question, way, fewer, tokens if reads_tokens(question.model) else None)
-    if reads_tokens(question.model) and tokens // 2 >= LEAST_LENGTH:
-        return _at(question, way, 1, tokens // 2)
+        return max(1, min(batch - 1, batch * 15 // 16)), tokens
+    if tokens is not None and tokens // 2 >= LEAST_LENGTH:
+        return 1, tokens // 2
     return None
 
 
