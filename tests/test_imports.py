@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "transformers", "pydantic", "huggingface_hub", "numpy", "rich", "fastapi", "yaml", "asyncio")
-MOST_OF_LOAD, MOST_OF_TRAIN = 111, 140  # modules of vramwise that an estimate of a Llama imports
+MOST_OF_LOAD, MOST_OF_TRAIN = 111, 139  # modules of vramwise that an estimate of a Llama imports
 MOST_ANY = 8 / 1000  # of a line
 LLAMA = {
     "model_type": "llama",

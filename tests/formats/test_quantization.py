@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramwise.errors import UnknownNameError, UsageError
-from vramwise.formats import QUANTIZATIONS, QuantFormat, quantization
-from vramwise.formats.quantization import ALIASES
+from vramwise.formats.quantization import ALIASES, QUANTIZATIONS, QuantFormat, quantization
 
 HAND_COUNTED = {
     "nf4": 4096 * 4096 // 2 + 4096 * 4096 // 64 * 4 + 64,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vramwise.formats import quantization
+from vramwise.formats.quantization import quantization
 from vramwise.models import describe
 from vramwise.optimizers import kept_bytes
 from vramwise.scenario import Scenario

@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING
 
 from vramwise import come_when_asked_for
 from vramwise.errors import UnknownNameError, nearest
-from vramwise.formats.quantization import QUANTIZATIONS, QuantFormat, quantization
 from vramwise.records import record
 
 if TYPE_CHECKING:
     from vramwise.formats.gguf import GGUF_TYPES, GgufType, gguf_type
+    from vramwise.formats.quantization import QUANTIZATIONS, QuantFormat
 else:
-    __getattr__ = come_when_asked_for(__name__, {"GGUF_TYPES": "gguf", "GgufType": "gguf", "gguf_type": "gguf"})
+    __getattr__ = come_when_asked_for(
+        __name__,
+        {
+            "GGUF_TYPES": "gguf",
+            "GgufType": "gguf",
+            "gguf_type": "gguf",
+            "QUANTIZATIONS": "quantization",
+            "QuantFormat": "quantization",
+        },
+    )
 
 __all__ = [
     "DTYPES",
@@ -23,7 +32,6 @@ __all__ = [
     "QuantFormat",
     "dtype",
     "gguf_type",
-    "quantization",
 ]
 
 

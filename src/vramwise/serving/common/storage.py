@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vramwise.errors import UnsupportedModelError
-from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.formats import dtype
+from vramwise.formats.quantization import QuantFormat, quantization
 from vramwise.models import Model, Parameter
 from vramwise.models.config import checkpoint_dtype, stated_dtype
 from vramwise.models.type_facts import ANY, fact_value, has_fact

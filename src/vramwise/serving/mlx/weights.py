@@ -7,7 +7,7 @@ and sound are dropped (sanitize of the models). Metal's own rounding of buffers 
 
 from __future__ import annotations
 
-from vramwise.formats import quantization
+from vramwise.formats.quantization import quantization
 from vramwise.models import Model
 from vramwise.result import Node
 from vramwise.scenario.definition import ServeSettings

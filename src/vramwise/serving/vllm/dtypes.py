@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from vramwise.formats import quantization
+from vramwise.formats.quantization import quantization
 from vramwise.hardware import Gpu
 from vramwise.models import Model
 from vramwise.models.type_facts import has_fact

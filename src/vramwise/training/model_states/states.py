@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from typing import TYPE_CHECKING
 
-from vramwise.formats import QuantFormat, dtype, quantization
+from vramwise.formats import dtype
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
 from vramwise.memo import of_model
@@ -39,6 +40,9 @@ from vramwise.training.recipe.fp8_weights import copy_bytes, runs_transformer_en
 from vramwise.training.recipe.framework_defaults import ADAPTERS
 from vramwise.training.recipe.gradient_life import gradient_life
 from vramwise.training.resolved import ResolvedTrain
+
+if TYPE_CHECKING:
+    from vramwise.formats import QuantFormat
 
 _CACHED = 2  # cos and sin
 _FP32_BYTES = 4
@@ -88,6 +92,8 @@ def quantizer(model: Model, train: ResolvedTrain) -> QuantFormat | None:
     """What quantizes the frozen base. Experts, linear layers before transformers 5, were replaced with the others."""
     if train.quantization is None:
         return None
+    from vramwise.formats.quantization import quantization
+
     rule = quantization(train.quantization)
     if framework_of(train).quantizing.head:
         rule = replace(rule, skipped_parts=rule.skipped_parts - {"head"})

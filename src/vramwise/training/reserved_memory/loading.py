@@ -19,8 +19,8 @@ that load whole weights ahead (transformers 5.0 to 5.3); the order of weights in
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from vramwise.formats.quantization import QuantFormat
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.versions import library_version
 from vramwise.memo import of_model
@@ -36,6 +36,9 @@ from vramwise.training.recipe.settings import narrowed_again
 from vramwise.training.reserved_memory.traces import Held, Memory
 from vramwise.training.resolved import ResolvedTrain
 from vramwise.units import GIB
+
+if TYPE_CHECKING:
+    from vramwise.formats import QuantFormat
 
 _LEFT_FREE = int(1.2 * GIB)
 _FP32, _FP16 = 4, 2
