@@ -263,6 +263,7 @@ _ROWS = (
     # -- a Python frame that still refers to its inputs
     Primitive("locals", "none"),
     Primitive("locals beside the loss", "none"),
+    Primitive("returned", "none"),
 )
 
 PRIMITIVES = {row.name: row for row in _ROWS}

@@ -53,7 +53,9 @@ def attention(b: BlockBuilder, x: Value, c: Config) -> Value:
         b.heads_first(v),
         module="attn",
     )
-    return b.dropout(b.linear(mixed, "attn.out_proj", width, shard="row"), c.number("resid_pdrop"))
+    mixed = b.dropout(b.linear(mixed, "attn.out_proj", width, shard="row"), c.number("resid_pdrop"))
+    b.still_named_in("attn", v)  # with what the rotary positions read and made: names of the module's forward
+    return mixed
 
 
 def layer(c: Config, index: int) -> Block:

@@ -43,10 +43,14 @@ def layer(c: Config, index: int, window: int | None, root: str) -> Block:
     """A pre-norm layer; the first takes the embedding's norm for its own."""
     b = BlockBuilder(f"{root}layers.{index}", layer=index, part="attention")
     x = b.input("hidden", c.hidden_size)
-    x = b.add(x, attention(b, norm(b, x, "attn_norm", c) if index else x, c, window))
+    mixed = attention(b, norm(b, x, "attn_norm", c) if index else x, c, window)
+    x = b.add(x, mixed)
     b.part, bias = "mlp", c.flag("mlp_bias")
     h = b.linear(norm(b, x, "mlp_norm", c), "mlp.Wi", 2 * c.intermediate_size, bias=bias)
     h, gate = b.split(h, [c.intermediate_size] * 2)
     h = b.multiply(b.activation(h, c.text("hidden_activation", "gelu"), "mlp.act"), gate)
     h = b.linear(b.dropout(h, c.number("mlp_dropout")), "mlp.Wo", x.width, bias=bias, shard="row")
-    return b.build(hidden=b.add(x, h))
+    x = b.add(x, h)
+    if not decodes(c):
+        b.still_named(mixed)  # `attn_output`
+    return b.build(hidden=x)

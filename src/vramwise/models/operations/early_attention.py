@@ -27,9 +27,18 @@ def _eager_bloom(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) 
     weights = tape.to(tape.softmax(scores, "fp32"), q.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
     run.named_in[""].append(weights)
+    returned_weights(run, weights)
     mixed = tape.matmul(tape.view(weights, batch * heads, s, k.shape[1]), v)
     run.named_in[op.module] += [unmasked, scores]
     return tape.transpose(tape.view(mixed, batch, heads, s, v.shape[-1]), 1, 2)
+
+
+def returned_weights(run: Lowering, weights: Tensor) -> None:
+    """The block returns them beside the hidden states, and the model's loop names both until the next one returns.
+
+    transformers 5.23, the models' forward of bloom, mpt, gptj, gpt_neo, codegen, falcon: `outputs = block(…)`.
+    """
+    run.tape.record("returned", [weights], [])
 
 
 def float_mask(run: Lowering) -> Tensor:
@@ -56,6 +65,7 @@ def _eager_mpt(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
     weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
     run.named_in[""].append(weights)
+    returned_weights(run, weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
@@ -77,18 +87,28 @@ def rotary_every_two(run: Lowering, op: RotaryEveryTwo, q: Tensor, k: Tensor) ->
     table = tape.new((1, run.sequence, width), "fp32", op="gather")
     table = table if op.keeps_fp32 else tape.to(table, k.dtype)
     sin, cos = tape.chunk(table, 2)
-    k, q = (_turned_pairs(run, x, width, sin, cos) for x in (k, q))
+    names = run.named_in[op.module]
+    names += [q, k, table]
+    k, q = (_turned_pairs(run, x, width, sin, cos, names) for x in (k, q))
+    names += [q, k]
     return q, k
 
 
-def _turned_pairs(run: Lowering, x: Tensor, width: int, sin: Tensor, cos: Tensor) -> Tensor:
-    """x·cos + pairs(x)·sin on the first `width` columns of (batch, sequence, heads, d), joined with the rest."""
+def _turned_pairs(
+    run: Lowering, x: Tensor, width: int, sin: Tensor, cos: Tensor, names: list[Tensor]
+) -> Tensor:  # fmt: skip
+    """x·cos + pairs(x)·sin on the first `width` columns of (batch, sequence, heads, d), joined with the rest.
+
+    `names`: what the attention's frame names, to which the turned columns come.
+    """
     tape = run.tape
     turned, passed = tape.narrow(x, -1, width), tape.narrow(x, -1, x.shape[-1] - width)
     sin, cos = (tape.new((1, run.sequence, 1, width), t.dtype, op="repeat_interleave") for t in (sin, cos))
     even, odd = tape.step(turned, -1, 2), tape.step(turned, -1, 2)
     swapped = tape.reshape(tape.stack([tape.unary("neg", odd), even]), *turned.shape)
-    return tape.cat([tape.add(tape.mul(turned, cos), tape.mul(swapped, sin)), passed])
+    turned = tape.add(tape.mul(turned, cos), tape.mul(swapped, sin))
+    names.append(turned)
+    return tape.cat([turned, passed])
 
 
 GPTJ = AttentionStyle("gptj", ordinary=True)
@@ -97,8 +117,9 @@ GPTJ = AttentionStyle("gptj", ordinary=True)
 @GPTJ.path("eager")
 def _eager_gptj(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """`GPTJAttention._attn`: q and k are widened to fp32 before their product."""
-    scores = run.tape.scale(_fp32_scores(run, q, k))
-    return _mixed_by_fp32_scores(run, op, scores, v)
+    q, k = _widened(run, q, k)
+    scores = run.tape.scale(_scores(run, q, k))
+    return _mixed_by_fp32_scores(run, op, scores, v, q, k)
 
 
 GPT_NEO = AttentionStyle("gpt_neo", ordinary=True)
@@ -108,24 +129,32 @@ GPT_NEO = AttentionStyle("gpt_neo", ordinary=True)
 def _eager_gpt_neo(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """`GPTNeoSelfAttention._attn`: as GPT-J, causal by the layer's own table of every pair of positions."""
     tape, rows = run.tape, op.buffer_rows
-    scores = _fp32_scores(run, q, k)
+    q, k = _widened(run, q, k)
+    scores = _scores(run, q, k)
     table = tape.new((1, 1, rows, rows), "bool", kind="registered", op="bias")
     causal = tape.narrow(tape.narrow(table, 2, q.shape[2]), 3, k.shape[2])
     scores = tape.where(causal, scores, tape.new((), scores.dtype, op="tensor"))
-    return _mixed_by_fp32_scores(run, op, scores, v)
+    return _mixed_by_fp32_scores(run, op, scores, v, q, k)
 
 
-def _fp32_scores(run: Lowering, q: Tensor, k: Tensor) -> Tensor:
-    q, k = run.tape.to(q, "fp32"), run.tape.to(k, "fp32")
+def _widened(run: Lowering, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    return run.tape.to(q, "fp32"), run.tape.to(k, "fp32")
+
+
+def _scores(run: Lowering, q: Tensor, k: Tensor) -> Tensor:
     return run.tape.matmul(q, run.tape.transpose(k, 2, 3))
 
 
-def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tensor) -> Tensor:
+def _mixed_by_fp32_scores(run: Lowering, op: Attention, scores: Tensor, v: Tensor, *named: Tensor) -> Tensor:
+    """`named`: what the frame of `_attn` names until it returns, its widened `query` and `key`."""
     tape = run.tape
     weights = tape.to(tape.softmax(tape.add(scores, float_mask(run))), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
     run.named_in[""].append(weights)
-    return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
+    returned_weights(run, weights)
+    mixed = tape.matmul(weights, v)
+    tape.record("locals", [*named], [])
+    return tape.contiguous(tape.transpose(mixed, 1, 2))
 
 
 # -- Falcon --------------------------------------------------------------------------------------------
@@ -175,6 +204,7 @@ def _eager_falcon(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor,
     weights = tape.softmax(scores, hidden.dtype)
     if alibi:
         weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    returned_weights(run, weights)
     return tape.transpose(tape.matmul(weights, v), 1, 2)
 
 

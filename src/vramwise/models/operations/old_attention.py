@@ -6,7 +6,7 @@ from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout, sdpa_attention
-from vramwise.models.operations.early_attention import float_mask
+from vramwise.models.operations.early_attention import float_mask, returned_weights
 from vramwise.records import record
 
 XGLM = AttentionStyle("xglm")
@@ -71,6 +71,7 @@ def _eager_codegen(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor
     scores = tape.scale(tape.add(scores, float_mask(run)))
     weights = tape.to(tape.softmax(scores), v.dtype)
     weights = tape.dropout(weights, attention_dropout(run, op.dropout))
+    returned_weights(run, weights)
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 

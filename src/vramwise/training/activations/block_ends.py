@@ -83,6 +83,12 @@ def named_by_frames(run: BlockRun) -> list[Storage]:
     return list(dict.fromkeys([*last[:1], *(tensor.storage for node in names for tensor in node.inputs)]))
 
 
+def returned_by(run: BlockRun) -> list[Storage]:
+    """What a block returns beside its streams, each once."""
+    nodes = (node for node in run.nodes if node.op == "returned")
+    return list(dict.fromkeys(tensor.storage for node in nodes for tensor in node.inputs))
+
+
 Streams = tuple[tuple[str, ...], tuple[str, ...]]
 """Names of what goes into a block and of what comes out of it."""
 

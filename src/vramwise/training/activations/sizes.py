@@ -27,6 +27,7 @@ from vramwise.training.activations.block_ends import (
     named_by_frames,
     outputs_held,
     parts_of_gradients,
+    returned_by,
     shared_streams,
     streams_of,
     tables,
@@ -102,6 +103,8 @@ class Run(Generic[Bytes, Most]):
     """What the output layer reads."""
     outputs_held: Bytes
     """What the model's outputs refer to and autograd does not."""
+    returned: Bytes
+    """What it returns beside the hidden states and autograd does not keep: attention weights."""
     cached: Bytes
     """Keys and values that the cache of an evaluation keeps, where it has one."""
     graph_left: Bytes
@@ -139,6 +142,7 @@ class Run(Generic[Bytes, Most]):
             tables=_sum(self.tables, axes),
             last_hidden=_sum(self.last_hidden, axes),
             outputs_held=_sum(self.outputs_held, axes),
+            returned=_sum(self.returned, axes),
             cached=_sum(self.cached, axes),
             graph_left=_sum(self.graph_left, axes),
             leaves=_sum(self.leaves, axes),
@@ -338,6 +342,7 @@ def _run_shape(
         tables=_groups(dict.fromkeys(tables(run))),
         last_hidden=_groups(named),
         outputs_held=_groups(outputs_held(run, loss) if after_layers else beside),
+        returned=_groups(storage for storage in returned_by(run) if storage not in stays),
         cached=_groups(dict.fromkeys(run.for_cache)),
         graph_left=_groups(left),
         leaves=_groups(() if checkpointed and reentrant(train) else leaves_of(run)),

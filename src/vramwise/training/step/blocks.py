@@ -92,6 +92,22 @@ def norms_offloaded(run: RunBytes, train: ResolvedTrain, axes: Axes) -> int:
     return run.activations - sum(rounded(evaluate(one.nbytes, axes)) * one.count for one in read)
 
 
+def named_by_model(runs: Sequence[RunBytes]) -> list[int]:
+    """Bytes that the frame of transformers' models names while each layer runs, and nothing else keeps.
+
+    `inputs_embeds`, which is what the first of the layers received (5.23 models/llama/modeling_llama.py LlamaModel
+    `hidden_states = inputs_embeds`), and what the layer below returned beside the hidden states.
+    """
+    found, embedded, has_leaves = [], 0, False
+    for i, run in enumerate(runs):
+        has_leaves = has_leaves or bool(run.leaves)  # then autograd keeps them
+        is_first = i == 0 or runs[i - 1].layer is None
+        if is_first:
+            embedded = 0 if run.checkpointed or has_leaves else run.incoming - run.incoming_kept
+        found.append(0 if is_first or run.layer is None else embedded + runs[i - 1].returned)
+    return found
+
+
 class Blocks:
     """Sums over the blocks below and above each block: a moment inside a block costs the same in any depth.
 
@@ -103,6 +119,8 @@ class Blocks:
         self, shape: StepShape, runs: Sequence[RunBytes], train: ResolvedTrain, placement: Placement, axes: Axes
     ) -> None:
         self.shape, self.runs, self._axes = shape, runs, axes
+        names = framework_of(train).classes != "own" and placement.stages == 1
+        self.named_by_model = named_by_model(runs) if names else [0] * len(runs)
         self._offloads, self._hooks = offloaded(train).activations, frozen_units_keep_inputs(train)
         self.loss = next((run for run in runs if run.name == "loss"), None)
         kept = [self._kept_by(run, train) for run in runs]

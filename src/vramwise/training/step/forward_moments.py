@@ -44,7 +44,8 @@ def largest_in_forward(blocks: Blocks) -> ForwardPeak:
     """Inside of each block: what the blocks below keep, what it made until then, and the hidden states it received.
 
     The frame that calls the layers holds a layer's input until the layer returns; a checkpointed layer keeps it
-    anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over.
+    anyway. Autocast's copies for checkpointed layers and what the outputs cache stay until the pass is over, and what
+    the model's frame names besides until the layers are.
     """
     activations_below, casts_below = blocks.activations_below, blocks.casts_below
     most, most_bytes, passing_casts, cached = ForwardPeak(), 0, 0, 0
@@ -58,8 +59,8 @@ def largest_in_forward(blocks: Blocks) -> ForwardPeak:
         else:
             received = run.incoming if run.layer is not None else run.incoming_kept
         found = ForwardPeak(
-            kept + received, casts_below[i] + passing_casts, cached + inside.temporaries, inside.operation,
-            blocks.graphs_above(i),
+            kept + received + blocks.named_by_model[i], casts_below[i] + passing_casts,
+            cached + inside.temporaries, inside.operation, blocks.graphs_above(i),
         )  # fmt: skip
         passing_casts += run.forward_casts
         cached += 0 if run.is_head else run.outputs_held
