@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vramwise.dryrun import libraries
 from vramwise.dryrun.events import Log
 from vramwise.dryrun.moments import moments_of
 from vramwise.dryrun.recorder import Replay, replayed
@@ -69,6 +70,10 @@ if __name__ == "__main__":
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     cases = json.loads(Path(sys.argv[1]).read_text("utf-8"))
-    out.write(json.dumps({name: answer(case) for name, case in cases.items()}))
+    module, loaded = libraries._module, list[str]()
+    libraries._module = lambda name: (loaded.append(name), module(name))[1]  # type: ignore[assignment]
+    found: dict[str, Any] = {name: answer(case) for name, case in cases.items()}
+    found["loads"] = sorted({*loaded})
+    out.write(json.dumps(found))
     out.flush()
     os._exit(0)

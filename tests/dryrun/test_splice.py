@@ -70,6 +70,10 @@ def test_layers_that_take_turns_are_repeated_together(answered):
     assert answered["full"]["depth"] == [0, 1, 3, 5]
 
 
+def test_a_model_by_name_does_not_wait_for_the_trainer(answered):
+    assert answered["loads"] == ["transformers.masking_utils"]  # its import takes a second
+
+
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_is_short_or_not_known_to_go_on_is_run_as_it_is(answered, name):
     assert answered[name]["few"] is None

@@ -11,7 +11,7 @@ from vramwise.errors import VramwiseError
 from vramwise.measure.libraries import is_installed, library
 
 
-def as_on_a_card() -> list[tuple[object, str, object]]:
+def as_on_a_card(*, has_trainer: bool = True) -> list[tuple[object, str, object]]:
     """Attributes to replace while fake tensors run.
 
     transformers masking_utils: a batch is looked at for several sequences in a row unless it is traced, when a mask is
@@ -21,7 +21,8 @@ def as_on_a_card() -> list[tuple[object, str, object]]:
     books do. DataParallel hands its batch to the one card by a function that builds for the CPU lack. Trainer looks
     for losses that are no numbers. Optimizers and clip_grad_norm_ take all tensors at once only where they know the
     tensors' type (torch/utils/_foreach_utils.py, torch/optim/optimizer.py). `trunc_normal_` draws again while any
-    number lies outside of its bounds: none does.
+    number lies outside of its bounds: none does. `has_trainer`: the code that runs may be transformers' Trainer;
+    to import that takes a second.
     """
     torch = library("torch")
     fake = library("torch._subclasses.fake_tensor").FakeTensor
@@ -51,7 +52,7 @@ def as_on_a_card() -> list[tuple[object, str, object]]:
                 return ignore(None if whole else padding_mask, *args, **kwargs)
 
             found.append((masks, "_ignore_causal_mask_sdpa", ignored))
-        trainer = _module("transformers.trainer") if is_installed("accelerate") else None
+        trainer = _module("transformers.trainer") if has_trainer and is_installed("accelerate") else None
         if trainer is not None:
             found.append((trainer.Trainer, "__init__", _unfiltered(trainer.Trainer.__init__)))
     return found

@@ -34,7 +34,7 @@ class DryRun(LocalRun):
         self.recorder: Any = FakeRecorder(self.session.watcher)
 
     def report(self) -> Report:
-        with watching(self.session):
+        with watching(self.session, has_trainer=False):
             gc.freeze()  # what libraries made at their import is not searched for garbage: a tenth of a run
             return super().report()
 

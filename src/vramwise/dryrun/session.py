@@ -51,14 +51,14 @@ class Session:
 
 
 @contextmanager
-def watching(session: Session) -> Iterator[Session]:
-    """CUDA stood in for and watched inside the block."""
+def watching(session: Session, *, has_trainer: bool = True) -> Iterator[Session]:
+    """CUDA stood in for and watched inside the block; `has_trainer`: it may run transformers' Trainer."""
     torch = library("torch")
     fake = fake_mode(compiles=session.assumed is not None)  # loads what reads torch.cuda as it is
     with ExitStack() as stack:
         stack.callback(fake_cuda.install())
         stack.enter_context(fake_cuda.replaced(answers_of(session.card, session)))
-        stack.enter_context(fake_cuda.replaced(as_on_a_card()))
+        stack.enter_context(fake_cuda.replaced(as_on_a_card(has_trainer=has_trainer)))
         stack.enter_context(_attention(session.watcher.attention))
         stack.enter_context(_modules(session.watcher))
         if session.assumed is not None:
