@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from vramwise.cli.main import main
+from vramwise.errors import UsageError
 from vramwise.interop.files.launches import FileLaunch, read_files
 from vramwise.scenario import Scenario
 
@@ -35,6 +36,36 @@ spec:
                extraArgs: [--enforce-eager], port: 8000}
   lmCacheConfig: {enabled: true, cpuOffloadingBufferSize: "15"}
   deploymentConfig: {image: {registry: docker.io, name: "vllm/vllm-openai:v0.10.1"}}
+"""
+
+MODEL_SERVICE = """
+modelArtifacts: {name: Qwen/Qwen3-8B, uri: 'hf://{{ .Values.modelArtifacts.name }}', size: 20Gi}
+decode:
+  create: true
+  replicas: 2
+  parallelism: {tensor: 2, data: 4, dataLocal: 2}
+  containers:
+  - name: vllm
+    image: ghcr.io/llm-d/llm-d-cuda:v0.3.0
+    modelCommand: vllmServe
+    args: [--enforce-eager, --max-model-len, "32000"]
+    env: [{name: VLLM_LOGGING_LEVEL, value: DEBUG}]
+prefill:
+  create: PREFILLS
+  containers:
+  - name: vllm
+    command: [sh, -c]
+    args: ["exec vllm serve Qwen/Qwen3-8B --tensor-parallel-size ${TP_SIZE} --block-size 128"]
+    resources: {limits: {nvidia.com/gpu: "1"}}
+"""
+NIM = """
+apiVersion: apps.nvidia.com/v1alpha1
+kind: NIMService
+metadata: {name: llama}
+spec:
+  image: {repository: nvcr.io/nim/meta/llama-3.1-8b-instruct, tag: "1.8.3"}
+  env: [{name: NIM_MAX_MODEL_LEN, value: "8192"}]
+  resources: {limits: {nvidia.com/gpu: 1}}
 """
 
 
@@ -200,3 +231,22 @@ spec:
 """
     (answer,) = read(tmp_path, text)
     holds(answer, model="Qwen/Qwen3-8B", tensor_parallel_size=2, engine_version="0.7.3")
+
+
+def test_values_of_llm_ds_chart_are_its_roles(tmp_path: Path) -> None:
+    """_helpers.tpl of llm-d-modelservice 3051935: four copies of two GPUs each."""
+    decode, prefill = read(tmp_path, MODEL_SERVICE.replace("PREFILLS", "true"), "values.yaml")
+    assert (decode.name, prefill.name) == ("decode", "prefill")
+    holds(decode, model="Qwen/Qwen3-8B", engine="vllm", tensor_parallel_size=2, data_parallel_size=4,
+          max_model_len=32000, enforce_eager=True)  # fmt: skip
+    holds(prefill, model="Qwen/Qwen3-8B", tensor_parallel_size=1, block_size=128)
+
+
+def test_a_role_that_is_not_created_needs_nothing(tmp_path: Path) -> None:
+    (decode,) = read(tmp_path, MODEL_SERVICE.replace("PREFILLS", "false"), "values.yaml")
+    holds(decode, tensor_parallel_size=2)
+
+
+def test_a_service_of_the_nim_operator_is_told_what_is_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"NIM's .*llama-3\.1-8b-instruct .*--max-model-len 8192"):
+        read(tmp_path, NIM)

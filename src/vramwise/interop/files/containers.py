@@ -18,6 +18,7 @@ from vramwise.interop.files.config_maps import Maps, config_maps, mounted_files
 from vramwise.interop.files.helm_values import vllm_runtime
 from vramwise.interop.files.kserve import kserve_programs
 from vramwise.interop.files.kubeai import kubeai_model
+from vramwise.interop.files.nim import nim_service
 from vramwise.interop.files.pods import ALONE, Group, gpus_of, groups_of, train_job
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, gpus_of_nodes, programs_in_words
 from vramwise.interop.files.ray import Beside, ray_programs, tables_in
@@ -247,7 +248,7 @@ def kubernetes_programs(documents: Sequence[object], beside: Beside) -> list[Pro
 
 def _of_an_operator(document: object, name: str) -> list[Program] | None:
     """The engines of a document whose operator makes their pods; None for other documents."""
-    for reader in (kserve_programs, kubeai_model, vllm_runtime):
+    for reader in (kserve_programs, kubeai_model, vllm_runtime, nim_service):
         found = reader(document, name)
         if found is not None:
             return found

@@ -184,10 +184,18 @@ def _is_kubeai(table: Table) -> bool:
     )
 
 
+def _is_model_service(table: Table) -> bool:
+    roles = [table.get(role) for role in ("decode", "prefill")]
+    return isinstance(table.get("modelArtifacts"), Mapping) and any(
+        isinstance(role, Mapping) and "containers" in role for role in roles
+    )
+
+
 SCENARIO = Kind("vramwise", "a scenario of vramwise")
 COMPOSE = Kind("compose", "a file of Docker Compose")
 KUBERNETES = Kind("kubernetes", "a manifest of Kubernetes")
 HELM_VALUES = Kind("helm-values", "values of the vLLM production stack")
+MODEL_SERVICE = Kind("model-service-values", "values of llm-d's chart of models")
 KUBEAI_VALUES = Kind("kubeai-values", "values of KubeAI's chart of models")
 RAY_SERVE = Kind("ray-serve", "a configuration of Ray Serve")
 RAY_MODEL = Kind("ray-model", "a model of Ray Serve")
@@ -337,6 +345,8 @@ def _of_documents(given: Given) -> Kind | None:
         return HELM_VALUES
     if _is_kubeai(table):
         return KUBEAI_VALUES
+    if _is_model_service(table):
+        return MODEL_SERVICE
     if "applications" in table or "llm_configs" in table:
         return RAY_SERVE
     if isinstance(table.get("model_loading_config"), Mapping):

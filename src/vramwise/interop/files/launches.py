@@ -36,6 +36,7 @@ _STARTING = frozenset(
         "kubernetes",
         "helm-values",
         "kubeai-values",
+        "model-service-values",
         "ray-serve",
         "ray-model",
         "sky",
@@ -139,8 +140,8 @@ def refused(path: str) -> UsageError:
 _EXPECTED = (
     "nobody's file that is known here: expected a configuration of a training tool, DeepSpeed's or "
     "accelerate's, flags of vLLM or SGLang, settings of KoboldCpp, a Compose file, a Kubernetes manifest, values of "
-    "the vLLM production stack or KubeAI, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a command "
-    "line, variables (.env), a notebook or a Modelfile"
+    "the vLLM production stack, llm-d or KubeAI, a task of SkyPilot, llama-swap's models, a systemd unit, a script, a "
+    "command line, variables (.env), a notebook or a Modelfile"
 )
 
 
@@ -331,6 +332,10 @@ def _programs(given: Given, kind: Kind, beside: Sequence[str]) -> list[Program]:
         from vramwise.interop.files.kubeai import catalog_programs
 
         return catalog_programs(given.table)
+    if kind is kinds.MODEL_SERVICE:
+        from vramwise.interop.files.llm_d import model_service_programs
+
+        return model_service_programs(given.table)
     if kind in (kinds.SKY, kinds.DSTACK):
         from vramwise.interop.files.commands_in_tables import dstack_programs, sky_programs
 
