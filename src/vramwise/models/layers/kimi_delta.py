@@ -46,7 +46,8 @@ def delta_attention(b: BlockBuilder, x: Value, c: Config) -> Value:
 def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, module: str) -> Value:
     """The logarithm of the decay of every channel; Kimi's comes through a narrow product."""
     module, kimi = f"{module}.forget_gate", c.model_type != "bailing_hybrid"
-    shape = (1, 1, heads, 1) if c.model_type == "kimi_linear" else (heads,)
+    flat = c.model_type != "kimi_linear"
+    shape = (heads,) if flat else (1, 1, heads, 1)
     # Kimi K3's files have one for each channel of a head; its 96 heads read the first 96 of 128.
     shape = (width // heads,) if c.flag("use_full_rank_gate") else shape
     rates = b.parameter(module, "A_log", shape, shard="column")
@@ -55,7 +56,7 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
         h = b.linear(x, f"{module}.f_a_proj", width // heads, shard="replicated")
         h = b.linear(h, f"{module}.f_b_proj", width)
         bounded = c.has("linear_lower_bound")
-        return b.unary(KimiForgetGate(num_heads=heads, bounded=bounded), h, module, parameters)
+        return b.unary(KimiForgetGate(num_heads=heads, flat=flat, bounded=bounded), h, module, parameters)
     h = b.linear(x, f"{module}.f_proj", width)
     bounded = c.flag("kda_safe_gate", True)
     return b.unary(BailingForgetGate(num_heads=heads, bounded=bounded), h, module, parameters)
@@ -72,7 +73,10 @@ def forget_gate(b: BlockBuilder, x: Value, c: Config, width: int, heads: int, mo
 
 @record(kw_only=True, eq=False)
 class KimiForgetGate(Operation):
+    """`flat`: the rates of the heads are a vector; `bounded`: no decay is below a bound."""
+
     num_heads: int
+    flat: bool = False
     bounded: bool = False
 
 
@@ -84,7 +88,7 @@ def kimi_forget_gate(run: Lowering, op: KimiForgetGate, x: Tensor) -> Tensor:
     bias, a_log = (tape.to(p, "fp32") for p in run.parameters_of(op))
     g = tape.add(tape.to(x, "fp32"), tape.view(bias, 1, 1, -1))
     g = tape.view(g, *g.shape[:2], heads, -1)
-    rate = tape.unary("exp", tape.view(a_log, 1, 1, heads, 1))
+    rate = tape.unary("exp", tape.view(a_log, 1, 1, heads, 1) if op.flat else a_log)
     if op.bounded:
         return tape.scale(tape.unary("sigmoid", tape.mul(rate, g)))
     large = tape.new(g.shape, "bool", op="gt")
