@@ -110,3 +110,34 @@ def test_no_card_needs_less_for_more_tokens(count: int, batch: int, prompt: int,
     many = asked(count, batch_size=batch + more, prompt_tokens=prompt + longer)
     pairs = zip(few.ranks, many.ranks, strict=True)
     assert all(less.bytes <= greater.bytes for less, greater in pairs)
+
+
+QWEN3_14B = {"model": "qwen3-14b", "task": "generate"}
+
+
+def test_of_unequal_cards_the_last_takes_what_is_left() -> None:
+    """accelerate 1.15 on 28 GiB: 15 layers on a card of 12 GB before one of 24, and the rest on that one."""
+    result = estimate({**QWEN3_14B, "gpus": ["rtx-3060-12gb", "rtx-4090"]})
+    assert result.verdict is not None
+    assert result.verdict.fits
+    assert result.capacity is not None
+    assert result.capacity.gpu == "rtx-3060-12gb"
+    first, last = (rank.bytes for rank in result.ranks)
+    assert first < 12 * GIB < last < 23 * GIB
+    assert not any("host memory" in note for note in result.notes)
+    assert any(note.startswith("the answer is for the one with the least room left, GPU 0") for note in result.notes)
+
+
+def test_an_earlier_larger_card_takes_an_equal_share_alone() -> None:
+    """accelerate 1.15 get_balanced_memory: every card but the last is held to its share, so that the last overflows."""
+    result = estimate({**QWEN3_14B, "gpus": ["rtx-4090", "rtx-3060-12gb"]})
+    assert result.verdict is not None
+    assert not result.verdict.fits
+    (note,) = (note for note in result.notes if "host memory" in note)
+    assert note.startswith('device_map="auto" finds no room on the GPUs for 2.')
+
+
+def test_unequal_cards_of_one_kind_are_equal_ones() -> None:
+    named = estimate({**QWEN3_14B, "gpus": ["rtx-4090", "rtx-4090"]})
+    alike = estimate({**QWEN3_14B, "gpu": "rtx-4090", "num_gpus": 2})
+    assert named.quantities == alike.quantities

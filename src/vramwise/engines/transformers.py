@@ -8,6 +8,7 @@ RECORD = Engine(
     name="transformers",
     title="transformers",
     serving="transformers",
+    divides_by_room=True,
     newest="5.23.0",
     fuses_layers=False,
     lays_out_layers=True,  # cli/serve.py of 5.23: device "auto" is from_pretrained's device_map

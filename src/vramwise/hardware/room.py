@@ -117,9 +117,8 @@ def card_of(scenario: Scenario) -> tuple[Gpu | None, str | None]:
     Raises UnknownNameError for an unknown one.
     """
     if scenario.gpus:
-        return _smallest(
-            scenario.gpus, divides=scenario.task == "serve" and engine_named(scenario.serve.engine).divides_by_room
-        )
+        divides = scenario.task == "serve" and engine_named(scenario.serve.engine).divides_by_room
+        return _smallest(scenario.gpus, divides=divides or scenario.task == "generate")
     if scenario.gpu is None:
         return None, None
     from vramwise.hardware.lookup import find_gpu

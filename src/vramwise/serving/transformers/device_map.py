@@ -51,12 +51,13 @@ class DeviceMap:
 
 @lru_cache(maxsize=256)
 def device_map(
-    model: Model, storage: Storage, count: int, free_bytes: int | None, version: tuple[int, ...]
+    model: Model, storage: Storage, count: int, free_bytes: int | tuple[int, ...] | None, version: tuple[int, ...]
 ) -> DeviceMap:  # fmt: skip
-    """`device_map="auto"` on `count` equal cards with so much free on each (None: more than the model needs)."""
+    """`device_map="auto"` on `count` cards with so much free on each, or on one after the other (None: more than the
+    model needs)."""
     tree = module_tree(model, storage)
     free = tree.root.size * 2 + 1 if free_bytes is None else free_bytes
-    budgets = balanced(tree, (free,) * count, version)
+    budgets = balanced(tree, free if isinstance(free, tuple) else (free,) * count, version)
     rule = storage.quantization
     if rule is not None and rule.layout.startswith("bnb"):
         budgets = tuple(budget * _BITSANDBYTES_SHARE for budget in budgets)

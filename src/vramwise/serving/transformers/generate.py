@@ -55,17 +55,22 @@ class _Run:
     plan: Plan
     cards: tuple[tuple[Card, Node], ...]
     context: Node
+    spare: tuple[int, ...]
+    """What each card may hold beyond the one that the answer is for."""
 
     def moments_of_cards(self, plan: Plan) -> list[tuple[Phase, ...]]:
         return [moments_of(self.model, plan, card, weights, self.context) for card, weights in self.cards]
 
     def moments(self, plan: Plan) -> tuple[Phase, ...]:
-        """Those of the fullest card."""
-        return max(self.moments_of_cards(plan), key=_need)
+        """Those of the card with the least room left."""
+        found = zip(self.moments_of_cards(plan), self.spare, strict=True)
+        return max(found, key=lambda one: _need(one[0]) - one[1])[0]
 
     def need(self, plan: Plan) -> int:
-        """Expected bytes of the fullest moment, which is what the verdict holds against the card."""
-        return _need(self.moments(plan))
+        """Expected bytes of the fullest moment, which is what the verdict holds against the card that the answer is
+        for: of a card with more room that much less."""
+        found = zip(self.moments_of_cards(plan), self.spare, strict=True)
+        return max(_need(moments) - spare for moments, spare in found)
 
     def need_of_batch(self, batch: int) -> int:
         return self.need(replace(self.plan, batch=batch))
@@ -75,7 +80,8 @@ class _Run:
 
     @property
     def held_always(self) -> int:
-        return max(weights.bytes for _, weights in self.cards) + self.context.bytes
+        held = zip(self.cards, self.spare, strict=True)
+        return max(weights.bytes - spare for (_, weights), spare in held) + self.context.bytes
 
 
 def _need(moments: Sequence[Phase]) -> int:
@@ -112,9 +118,11 @@ def generation(
     context = context_node(gpu, of_torch=True)
     over = laid_over(scenario, model, plan, gpu, context)
     cards = over.cards if over is not None else (only_card(model),)
-    run = _Run(model, plan, tuple((card, generate_weights(card.held, plan.storage)) for card in cards), context)
-    of_cards = run.moments_of_cards(plan)
-    fullest = max(range(len(of_cards)), key=lambda i: _need(of_cards[i]))
+    beyond = [over.beyond(i) if over is not None else 0 for i in range(len(cards))]
+    held = tuple((card, generate_weights(card.held, plan.storage)) for card in cards)
+    of_cards = [moments_of(model, plan, card, weights, context) for card, weights in held]
+    fullest = max(range(len(of_cards)), key=lambda i: _need(of_cards[i]) - beyond[i])
+    run = _Run(model, plan, held, context, tuple(more - beyond[fullest] for more in beyond))
     moments, weights = of_cards[fullest], run.cards[fullest][1]
     last = moments[-1].components.find("KV cache")
     peak = max(moments, key=lambda moment: moment.bytes)
@@ -135,7 +143,8 @@ def generation(
         "nvidia_smi": top,
         "total_needed": top,
     }
-    capacity = capacity_of(scenario, gpu)
+    unequal = over.rooms if over is not None else ()
+    capacity = unequal[cards[fullest].number].capacity if unequal else capacity_of(scenario, gpu)
     verdict = None
     if capacity is not None:
         usable = capacity.usable_bytes
@@ -159,7 +168,7 @@ def generation(
     ]
     ranks = None
     if over is not None:
-        ranks = tuple(Rank(f"GPU {card.number}", _need(held)) for card, held in zip(cards, of_cards, strict=True))
+        ranks = tuple(Rank(f"GPU {card.number}", _need(one)) for card, one in zip(cards, of_cards, strict=True))
     return assemble(table, model, source, quantities, moments, capacity, verdict, filter(None, notes), ranks)
 
 
