@@ -187,6 +187,16 @@ def test_nothing_is_advised_that_the_framework_does_already() -> None:
     assert not [text for text in found if "checkpointing" in text]
 
 
+def test_a_surer_one_of_its_kind_is_named_beside_one_that_hardly_fits() -> None:
+    """LoRA in 16 bits is tight; QLoRA alone is sure, with nothing that it does not need."""
+    step = {"micro_batch_size": 2, "sequence_length": 4096, "checkpointing": "full", "offload_activations": "none"}
+    train = {"framework": "unsloth", **step}
+    asked = Scenario.from_dict({"model": "qwen3-8b", "task": "train", "gpu": "4090", "train": train})
+    found = suggestions(asked, estimate(asked), estimate)
+    assert [one.change.words for one in found][:2] == ["method qlora", "method lora"]
+    assert [one.verdict.word for one in found if one.verdict][:2] == ["fits", "tight"]
+
+
 def test_a_run_of_405_billion_is_told_how_many_gpus_it_takes() -> None:
     (found,) = asked(ALL["405B on one card"])[2]
     assert found.change.values["num_gpus"] in (128, 256)

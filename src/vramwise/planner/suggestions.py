@@ -164,7 +164,8 @@ def _tried(asked: Asked, estimate: Estimate) -> Iterator[Suggestion]:
             continue
         if asked.is_short and _rank(suggestion.verdict) < _rank(asked.result.verdict):
             fitting += 1
-            families.add(change.family)
+            if not _is_unsure(suggestion):  # else the next of its family may be surer
+                families.add(change.family)
         yield suggestion
 
 
