@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import suppress
 from typing import Any, Final
 
@@ -47,10 +48,19 @@ def weights_from_configs() -> list[tuple[object, str, object]]:
             return (config, unused) if gives_both else config
 
     def configured(kind: Any, name: Any, kwargs: dict[str, Any]) -> Any:
-        """The config that is given, or that of the name with what else was said of it."""
+        """The config that is given, or that of the name with what else was said of it; it says whose weights these are.
+
+        transformers 5.23 modeling_utils.py `config.name_or_path = pretrained_model_name_or_path`, by which TRL's
+        trainers find the tokenizer.
+        """
+        config = said_by(kind, name, kwargs)
+        config.name_or_path = str(name)
+        return config
+
+    def said_by(kind: Any, name: Any, kwargs: dict[str, Any]) -> Any:
         given = kwargs.get("config")
         if given is not None and not isinstance(given, str):
-            return given
+            return copy.deepcopy(given)
         said = {key: value for key, value in kwargs.items() if key not in _OF_MODELS}
 
         def read_by(reader: Any) -> Any:

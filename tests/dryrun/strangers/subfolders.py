@@ -8,6 +8,7 @@ dist.all_reduce(kept)
 assert kept.item() == 3 * dist.get_world_size()
 frozen = AutoModelForCausalLM.from_pretrained("model/inside", subfolder="language", attention_dropout=0.5)
 assert frozen.config.attention_dropout == 0.5
+assert frozen.config.name_or_path == frozen.name_or_path == "model/inside"  # by which trainers find a tokenizer
 assert AutoConfig.from_pretrained("model/inside", subfolder="language").hidden_size == frozen.config.hidden_size
 model = LlamaForCausalLM.from_pretrained("model/inside", subfolder="language", dtype=torch.float32).cuda()
 opt = torch.optim.AdamW(model.parameters())
