@@ -118,3 +118,11 @@ def test_drafted_tokens_lengthen_states_and_hold_pages_of_their_own() -> None:
     blocks, requests = (result.quantities[name].expected for name in ("kv_cache_blocks", "max_concurrency"))
     assert blocks / requests == pytest.approx(179)
     assert int(424 / 179 * 262_144) == 620_944
+
+
+def test_an_indexer_that_picks_groups_has_one_key_for_each() -> None:
+    """SGLang 0.5.23 model_executor/pool_configurator.py: ceil((128 + 4) / index_kpool) bytes a token; transformers'
+    class keeps each token's key, what weighs it and a flag."""
+    (row,) = layer_specs([LayerCache("latent", latent_dim=512, index_dim=128, index_pool=4)], 8, CacheDtypes(2))
+    assert row.token_bytes == 512 * 2 + 33
+    assert LayerCache("latent", latent_dim=512, index_dim=128, index_pool=4).elements_per_token == 512 + 257
