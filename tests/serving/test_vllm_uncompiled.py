@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from vramwise.estimation import estimate
+from vramwise.estimation import described_model, estimate
 from vramwise.models.type_facts import types_with
 from vramwise.result import Node, Result
 from vramwise.serving.common.forward.library_experts import padded_rows
+from vramwise.serving.vllm.compressed import gathered_bytes
 from vramwise.units import GIB, MIB
 
 V4_FLASH = "deepseek-ai/DeepSeek-V4-Flash"
@@ -52,11 +53,14 @@ def test_the_types_are_those_of_the_version(version: tuple[int, ...], added: set
     assert "glm_moe_dsa" not in types_with("vllm", "runs_uncompiled", (0, 28))
 
 
-def test_compressed_keys_are_gathered_for_four_requests_of_the_greatest_length() -> None:
-    """models/deepseek_v4/nvidia/flashmla.py: (4, max_model_len / 4 + window + max_num_batched_tokens, 512) in bf16."""
+def test_compressed_keys_are_gathered_in_the_largest_of_three_views() -> None:
+    """models/deepseek_v4/nvidia/flashmla.py: (4, max_model_len / 4 + window + max_num_batched_tokens, 512) in bf16; the
+    indexer's of forty contexts, whose keys of 128 values are 8-bit and have a scale, are more."""
+    model = described_model(V4_FLASH)[1]
+    assert gathered_bytes(model, 8_192, 1_048_576) == 4 * (262_144 + 128 + 8_192) * 512 * 2
     long, short = (profiled(served("0.25.0", "h200-nvl-141gb", max_model_len=n)) for n in (1_048_576, 8_192))
-    assert long["gathered keys"] == pytest.approx(4 * (262_144 + 128 + 8_192) * 512 * 2, rel=0.01)
-    assert "gathered keys" not in short
+    assert long["indexer's gathered keys"] == pytest.approx(40 * 262_144 * (128 + 4), rel=0.01)
+    assert not {"gathered keys", "indexer's gathered keys"} & set(short)
     assert "experts' work space" in short
     here = profiled(served("0.25.0", "rtx-pro-6000-blackwell", max_model_len=1_048_576))
     assert "gathered keys" not in here

@@ -210,3 +210,18 @@ def test_pipelines_are_near_that_begin_with_the_first_word_where_it_says_enough(
 def test_a_model_without_published_weights_is_told_from_a_misspelt_one(name: str) -> None:
     with pytest.raises(SourceError, match="its weights are not published"):
         resolve(name, network=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Qwen3-8B-Instruct", "Qwen/Qwen3-8B"),
+        ("phi-4-instruct", "microsoft/phi-4"),
+        ("Qwen3-VL-8B", "Qwen/Qwen3-VL-8B-Instruct"),
+        ("Qwen3-4B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"),
+    ],
+)
+def test_a_word_for_chat_that_a_name_lacks_is_no_reason_for_a_model_of_images(name: str, meant: str) -> None:
+    found = resolve(name)
+    assert found.id == meant
+    assert f'"{name}" taken as {meant}' in (found.note or "")

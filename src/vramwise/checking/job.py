@@ -17,8 +17,8 @@ from vramwise.verdict import percent
 What = Scenario | Mapping[str, object] | str | Path | Sequence[str]
 LEFT_OUT = ("unknown to ", "words that belong to no flag")
 """How notes begin that name what a reader of commands did not understand."""
-_DOUBTED = ("does not start with it", "the run fails", "refuses the model otherwise")
-"""What notes say of a program that ends for another reason than memory."""
+_DOUBTED = ("does not start with it", "the run fails", "refuses the model otherwise", '" taken as ', "several models:")
+"""What notes say of a program that ends for another reason than memory, and of a model that a name may not mean."""
 _ON_THE_HOST = " on the host"
 """How the reason ends that says what llama.cpp or ollama leave there by themselves."""
 
@@ -29,7 +29,8 @@ class Check:
 
     `change` holds the values of the smallest change that fits and `command` the estimate of the changed scenario; both
     are None where it fits anyway or where no change is enough. `unread` is what nobody understood of the command,
-    `spread` what the program leaves on the host so that the rest fits, and `doubts` why it may fail though it fits.
+    `spread` what the program leaves on the host so that the rest fits, and `doubts` why it may fail though it fits, or
+    be about another model than the one that was meant.
     """
 
     word: VerdictWord

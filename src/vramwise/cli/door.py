@@ -33,7 +33,7 @@ def answer_door(
 
     machine = machine_from_flags(args)
     found = resolve(name)
-    notes = (found.note,) if (found.stands_in or found.gguf_quant) and found.note else ()
+    notes = (found.note,) if found.note else ()
     asked = _words(args)
     if found.gguf_quant is not None:  # its files are one way among those that are told
         name, asked = found.id, [found.id]

@@ -92,7 +92,12 @@ class CommandParser(argparse.ArgumentParser):
             if " " in argument and not is_value and not argument.startswith("-"):
                 from vramwise.interop.launch import names_a_program
 
-                words = split_words([argument])
+                try:
+                    words = split_words([argument])
+                except UsageError:
+                    if names_a_program(argument.split()):
+                        raise
+                    words = []  # a name with an apostrophe
                 if names_a_program(words):
                     return [*arguments[:place], *arguments[place + 1 :]], words
             before = self._option_string_actions.get(argument)

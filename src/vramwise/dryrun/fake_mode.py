@@ -10,7 +10,7 @@ torch's own constructor gave to another one of that device. Whatever is out of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from vramwise.measure.libraries import library
@@ -52,15 +52,16 @@ def mode_below(torch: Any) -> Any:
     modes, mode_of = inside._len_torch_dispatch_stack, inside._get_dispatch_mode
     taken, put_back = inside._unset_dispatch_mode, inside._set_dispatch_mode
 
-    def run(func: Any, types: object, args: Any, kwargs: Any) -> Any:
+    def run(func: Callable[..., object], types: object, args: Sequence[object], kwargs: dict[str, object]) -> object:
         mode = mode_of(fake)
         if mode is None or modes() != 1:
             return func(*args, **kwargs)
         taken(fake)
         try:
-            return mode.__torch_dispatch__(func, types, args, kwargs)
+            out = mode.__torch_dispatch__(func, types, args, kwargs)
         finally:
             put_back(mode)
+        return func(*args, **kwargs) if out is NotImplemented else out  # a kind of tensor that dispatches itself
 
     return run
 
@@ -77,7 +78,7 @@ def _quicker(fake_tensors: Any, base: Any, compiles: bool) -> type:
     empty_strided, subclass = torch.empty_strided, torch.Tensor._make_subclass
     guarded = torch._C._set_throw_on_mutable_data_ptr
     unsafe_view, view = torch.ops.aten._unsafe_view.default, torch.ops.aten.view.default
-    lists = _ListsOfTensors(torch, fake)
+    lists = _ListsOfTensors(torch.ops.aten, fake)
 
     class Quicker(base):  # type: ignore[misc]
         _attributes: dict[object, dict[str, object]]
@@ -147,12 +148,11 @@ class _ListsOfTensors:
     torch remembers no answer that is a list (`_validate_output_for_cache_entry`), and asks every tensor anew.
     """
 
-    def __init__(self, torch: Any, fake: type) -> None:
-        self.operations = torch.ops.aten
-        self.fake: Any = fake
+    def __init__(self, operations: object, fake: Any) -> None:
+        self.operations, self.fake = operations, fake
         self.kinds: dict[object, object] = {}
 
-    def kind(self, func: Any) -> Any:
+    def kind(self, func: object) -> object:
         """IN_PLACE, the operation on one tensor that the list's is made of, or None where torch has to answer."""
         if func not in self.kinds:
             self.kinds[func] = self._kind(func)
@@ -167,7 +167,7 @@ class _ListsOfTensors:
         single = getattr(self.operations, name, None)
         return getattr(single, "default", None) if len(func._schema.arguments) == 1 else None
 
-    def are_alike(self, args: Any, mode: Any) -> bool:
+    def are_alike(self, args: Sequence[Any], mode: object) -> bool:
         """Whether every list has tensors of this mode with the same shapes, dtype and device as the first one's."""
         first = args[0]
         for listed in args:
@@ -180,9 +180,8 @@ class _ListsOfTensors:
         return True
 
     def _is_like(self, one: Any, other: Any, mode: object) -> bool:
-        return (
-            type(one) is self.fake and one.fake_mode is mode and one.shape == other.shape
-            and one.dtype == other.dtype and one.fake_device == other.fake_device
+        return type(one) is self.fake and one.fake_mode is mode and (
+            (one.shape, one.dtype, one.fake_device) == (other.shape, other.dtype, other.fake_device)
         )  # fmt: skip
 
 

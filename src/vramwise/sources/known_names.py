@@ -55,7 +55,8 @@ def find(name: str) -> Match | None:
 
     The whole name without organisation comes first, then the names that begin with the first word, hold the others
     in this order and have the fewest words besides. Among several: the base before what was made from it, the
-    newest by dates and versions in their names, then the size nearest to 8 billion.
+    newest by dates and versions in their names, then the size nearest to 8 billion. A name without the words for chat
+    comes before one with words that nobody asked for.
     """
     fitting = written_behind_organisation("-".join(name.lower().split()))
     if not fitting:
@@ -64,6 +65,8 @@ def find(name: str) -> Match | None:
             return None
         found = [(_extent(words), spelling) for words, spelling in _spellings() if _holds(words, asked)]
         least = min((extent for extent, _ in found), default=0)
+        if least > _extent(asked) and (plain := _untuned(name)) is not None:
+            return plain
         fitting = [names().exact[spelling.lower()] for extent, spelling in found if extent == least]
     by_id: dict[str, str] = {}
     for model_id, spelling in sorted(fitting, key=_rank) if len(fitting) > 1 else fitting:
@@ -72,6 +75,17 @@ def find(name: str) -> Match | None:
         return None
     (model_id, spelling), *others = by_id.items()
     return Match(model_id, spelling, tuple(other for _, other in others))
+
+
+def _untuned(name: str) -> Match | None:
+    """The model that a name means without its words for chat, where these are all that none has: Qwen3-8B-Instruct is
+    Qwen3-8B, which answers as it is, rather than Qwen3-VL-8B-Instruct."""
+    parts = [part for part in re.split(r"[\s_-]+", name) if part.lower() not in _TUNED]
+    match = find("-".join(parts)) if parts and len(parts) < len(re.split(r"[\s_-]+", name)) else None
+    if match is None:
+        return None
+    has_more = _extent(words_of(match.spelling.partition("/")[2])) > _extent(words_of(name))
+    return None if has_more else match
 
 
 def spelled_alike(short: str) -> tuple[str, str] | None:

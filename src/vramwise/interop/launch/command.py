@@ -46,7 +46,7 @@ _READERS = {name: module_of(name) for name, _ in _STARTED}
 _LISTED = 12
 PYTHON = re.compile(r"python[0-9.]*(\.exe)?")
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
+_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _TYPESET_DASH = re.compile(r"^[\u2013\u2014](?=[A-Za-z])")
 """What a word processor or a chat makes of the two dashes of a flag."""
 
@@ -116,7 +116,7 @@ def read_command(words: Sequence[str]) -> Launch:
     except NamesNoModelError:
         refuse_a_script(words)
         raise
-    variable = _VARIABLE.match(str(launch.scenario.get("model")))
+    variable = _VARIABLE.fullmatch(str(launch.scenario.get("model")))
     if variable is not None:
         raise UsageError(f"model: ${variable[1]} is set nowhere here: write its value, or {variable[1]}=… before it")
     return _with_known_model(launch)
