@@ -229,3 +229,22 @@ def parse_groups():
     parser = CommandParser(prog="vramwise estimate", description="for a test")
     add_scenario_arguments(parser)
     return parser._action_groups
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (["vllm serve gpt2"], ["vllm", "serve", "gpt2"]),
+        (["--json", "vllm serve gpt2"], ["vllm", "serve", "gpt2"]),
+        (["--title", "vllm serve gpt2"], []),
+        (["--title", "a", "vllm serve gpt2"], ["vllm", "serve", "gpt2"]),
+        (["it's a model"], []),
+    ],
+)
+def test_a_quoted_text_is_a_command_where_it_is_no_flags_value(arguments: list[str], command: list[str]) -> None:
+    parser = CommandParser(prog="vramwise estimate", description="for a test")
+    parser.takes_command = True
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--title")
+    assert parser.parse(arguments).engine_command == command

@@ -37,7 +37,7 @@ PACKAGES = tuple(sorted(folder.name for folder in SOURCES.iterdir() if (folder /
 TESTED_FROM = {
     "accuracy": ("cli",),
     "checking": ("cli", "interop"),
-    "cli": ("utilization", "interop", "hardware", "measure", "hostile"),
+    "cli": ("utilization", "interop", "hardware", "measure", "site", "checking", "planner", "accuracy", "hostile"),
     "dryrun": ("measure", "cli"),
     "engines": ("serving", "interop"),
     "fleet": ("cli",),
