@@ -79,6 +79,8 @@ def test_all_moments_of_a_step_are_seen_at_once(page: Any, address: str) -> None
 
 def test_a_moment_that_is_pointed_at_shows_its_terms(page: Any, address: str) -> None:
     shown(page, address, TUNING)
+    # what makes it fit comes later and moves the columns from under the pointer
+    page.wait_for_function("() => !document.querySelector('#answer').innerText.includes('Looking for')")
     moments, peak = page.locator(".moment"), page.inner_text(".readout")
     name = moments.first.locator(".name").inner_text()
     moments.first.hover()
