@@ -80,8 +80,9 @@ def find(name: str) -> Match | None:
 def _untuned(name: str) -> Match | None:
     """The model that a name means without its words for chat, where these are all that none has: Qwen3-8B-Instruct is
     Qwen3-8B, which answers as it is, rather than Qwen3-VL-8B-Instruct."""
-    parts = [part for part in re.split(r"[\s_-]+", name) if part.lower() not in _TUNED]
-    match = find("-".join(parts)) if parts and len(parts) < len(re.split(r"[\s_-]+", name)) else None
+    parts = re.split(r"[\s_-]+", name)
+    plain = [part for part in parts if part.lower() not in _TUNED]
+    match = find("-".join(plain)) if plain and plain != parts else None
     if match is None:
         return None
     has_more = _extent(words_of(match.spelling.partition("/")[2])) > _extent(words_of(name))

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from vramwise.errors import VramwiseError
 from vramwise.interop.files.programs import MOST_PROGRAMS, Program, gpus_of_nodes, programs_in_text, programs_in_words
+from vramwise.interop.files.tables import texts_in
 from vramwise.interop.launch import in_image
 from vramwise.interop.launch.prime_rl_parts import has_server, part_of, server_words
 from vramwise.interop.launch.values import is_table
@@ -103,16 +104,12 @@ def recipe_programs(table: Mapping[str, object]) -> list[Program]:
     found = []
     for name, given in named.items():
         own = variants.get(name) if isinstance(variants, Mapping) else None
-        arguments = [*_listed(model.get("base_args")), *_listed(own.get("extra_args") if is_table(own) else None)]
+        arguments = [*texts_in(model.get("base_args")), *texts_in(own.get("extra_args") if is_table(own) else None)]
         identifier = given or model.get("model_id")
         if isinstance(identifier, str) and (given or name == "default"):
             note = "a recipe says how, not on how many GPUs: --tensor-parallel-size does"
             found.append(Program(str(name), ("vllm", "serve", identifier, *arguments), (note,)))
     return found
-
-
-def _listed(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _own(words: tuple[str, ...], told: Mapping[str, str]) -> tuple[str, ...]:

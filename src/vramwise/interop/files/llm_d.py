@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from vramwise.engines.vllm import RECORD as VLLM
 from vramwise.interop.files.programs import Program, programs_in_words
-from vramwise.interop.files.tables import Table, table_in, tables_in
+from vramwise.interop.files.tables import Table, table_in, tables_in, texts_in
 
 _ROLES = ("decode", "prefill")
 _TEMPLATE = re.compile(r'"?\{\{-?\s*\.Values\.modelArtifacts\.name\s*-?\}\}"?')
@@ -43,18 +43,14 @@ def _of_role(role: str, given: Table, model: str) -> Iterator[Program]:
     data, local = data or (local * hosts or 1), local or data // hosts or 1
     sizes = {"TP_SIZE": str(tensor), "DP_SIZE": str(data), "DP_SIZE_LOCAL": str(local)}
     for container in tables_in(given.get("containers")):
-        own = [str(word) for key in ("command", "args") for word in _list(container.get(key))]
+        own = [word for key in ("command", "args") for word in texts_in(container.get(key))]
         if str(container.get("modelCommand") or _OWN_COMMAND) != _OWN_COMMAND:
             flags = {"tensor-parallel-size": tensor, "data-parallel-size": data, "data-parallel-size-local": local}
             cut = [word for flag, count in flags.items() if count > 1 for word in (f"--{flag}", str(count))]
-            own = [VLLM.name, "serve", model, *cut, *(str(word) for word in _list(container.get("args")))]
+            own = [VLLM.name, "serve", model, *cut, *texts_in(container.get("args"))]
         variables = tables_in(container.get("env"))
         environment = sizes | {str(one.get("name")): str(one["value"]) for one in variables if "value" in one}
         yield from programs_in_words(own, environment, role, image=str(container.get("image") or ""))
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _count(value: object) -> int:

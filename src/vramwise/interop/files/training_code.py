@@ -26,6 +26,7 @@ from vramwise.interop.files.python_code import (
     refuse,
     tree_of,
 )
+from vramwise.interop.files.tables import texts_in
 from vramwise.interop.launch import Launch
 from vramwise.interop.launch.adapters import adapter_settings, beside_adapters, targets_of
 from vramwise.interop.launch.launchers import Launcher
@@ -165,13 +166,13 @@ def _unsloths_adapters(
     kept = peft.get("use_gradient_checkpointing", loaded.get("use_gradient_checkpointing", "unsloth"))
     found = checkpointing_of(kept, length)
     given = peft.get("target_modules")
-    names = _texts(given) if isinstance(given, list) else (
+    names = texts_in(given) if isinstance(given, list) else (
         ["all-linear"] if given == "all-linear" or "finetune_language_layers" in peft else list(TARGETS))  # fmt: skip
     if names == ["all-linear"] and peft.get("finetune_vision_layers") is False:
         names = language_targets(model)
     modules = [name for name in names if name not in _WHOLE]
-    targets, notes = targets_of(modules, model, _texts(peft.get("target_parameters")))
-    saved = [*_texts(peft.get("modules_to_save")), *(name for name in names if name in _WHOLE)]
+    targets, notes = targets_of(modules, model, texts_in(peft.get("target_parameters")))
+    saved = [*texts_in(peft.get("modules_to_save")), *(name for name in names if name in _WHOLE)]
     whole, said = beside_adapters(saved, model)
     notes += said
     rank = peft.get("r", _RANK)
@@ -185,10 +186,6 @@ def _unsloths_adapters(
     if frozen:
         notes.append(f"without adapters on {', '.join(frozen)}: all linear layers are taken")
     return found, notes
-
-
-def _texts(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
 
 
 def _unsloths_stage(

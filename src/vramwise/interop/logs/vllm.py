@@ -141,8 +141,9 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
         settings["mamba_ssm_cache_dtype"] = states
     if isinstance(caching := given.get("enable_prefix_caching"), bool):
         settings["enable_prefix_caching"] = caching
-    if given.get("enforce_eager") is True:
-        settings["enforce_eager"] = True
+    for switch in ("enforce_eager", "language_model_only", "skip_mm_profiling"):
+        if given.get(switch) is True:
+            settings[switch] = True
     if given.get("enable_expert_parallel") is True:
         settings["expert_parallel"] = True
     if given.get("enable_lora") is True:
@@ -154,10 +155,6 @@ def _apply(reading: Reading, given: dict[str, object]) -> None:
     limits = given.get("limit_mm_per_prompt")
     if isinstance(limits, dict) and all(type(value) is int for value in limits.values()):
         settings["limit_mm_per_prompt"] = limits
-    if given.get("language_model_only") is True:
-        settings["language_model_only"] = True
-    if given.get("skip_mm_profiling") is True:
-        settings["skip_mm_profiling"] = True
     if given.get("runner") == "pooling" or given.get("task") in _POOLING_TASKS:
         settings["pooling"] = True
 

@@ -117,8 +117,8 @@ def _latent_row(cache: LayerCache, dtypes: CacheDtypes) -> int:
     """Bytes of a token's latent vector, and of its indexer's key where attention is sparse.
 
     The indexer's key is fp8 with one scale for 128 values, whatever the cache is, one for each group of tokens where it
-    picks groups. Beside an indexer an fp8 latent has
-    such scales too, and its rotary part stays in 16 bit (656 bytes for 512 + 64), where the kernel wants them.
+    picks groups. Beside an indexer an fp8 latent has such scales too, and its rotary part stays in 16 bit (656 bytes
+    for 512 + 64), where the kernel wants them.
     Sources: vLLM 0.11.2 model_executor/models/deepseek_v2.py, config.py (fp8_ds_mla); SGLang 0.5.23
     mem_cache/kv_cache_configurator.py calculate_mla_kv_cache_dim, model_executor/pool_configurator.py.
     """
