@@ -5,12 +5,14 @@ import pytest
 import vramwise
 from vramwise import errors
 from vramwise.errors import (
+    Doubt,
     ScenarioError,
     SourceError,
     UnknownNameError,
     UnsupportedModelError,
     UsageError,
     VramwiseError,
+    in_one,
     nearest,
 )
 
@@ -75,3 +77,10 @@ def test_a_key_of_another_task_is_named_as_this_one_calls_it() -> None:
         vramwise.estimate("gpt2", task="serve", sequence_length=4)
     with pytest.raises(ScenarioError, match=r"not to serve$"):
         vramwise.estimate("gpt2", task="serve", checkpointing="full")
+
+
+def test_notes_in_one_are_a_doubt_if_one_of_them_is():
+    assert in_one(None, "") is None
+    assert not isinstance(in_one("read from a cache", None), Doubt)
+    both = in_one(Doubt('"a" taken as b'), "read from a cache")
+    assert (both, type(both)) == ('"a" taken as b; read from a cache', Doubt)

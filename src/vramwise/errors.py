@@ -120,6 +120,30 @@ def nearest(name: str, candidates: Iterable[str], n: int = 3) -> list[str]:
     return [by_plain[plain] for plain in best[:n]]
 
 
+class LeftOut(str):
+    """A note that names what a reader of commands did not understand."""
+
+    __slots__ = ()
+
+
+class Misspelt(LeftOut):
+    """One whose word looks like another that counts."""
+
+    __slots__ = ()
+
+
+class Doubt(str):
+    """A note of why a program may fail though it fits, or be about another model than the one that was meant."""
+
+    __slots__ = ()
+
+
+def in_one(*notes: str | None) -> str | None:
+    """Notes as one, a doubt if one of them is; None for none."""
+    text = "; ".join(filter(None, notes))
+    return Doubt(text) if any(isinstance(note, Doubt) for note in notes) else text or None
+
+
 def clipped(text: str, length: int = 60) -> str:
     """`text` on one line and not longer than `length`, for quoting what was given in a message.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, overload
+from types import MappingProxyType
+from typing import Final, Self, overload
 
 from vramwise.result import Quantity, Verdict, VerdictWord
 from vramwise.site import kept_in_force
@@ -26,8 +27,25 @@ The same counters: 38 above the high end, half of them by more than 15 %, and 34
 than 7.6 % (an exponential's median is ln 2 times its mean).
 """
 
-CHANGE: Final = "set "
-"""How a reason begins that says what to change."""
+
+class Advice(str):
+    """A reason that says what to change, to the `values` of these keys."""
+
+    values: Mapping[str, object]
+
+    def __new__(cls, text: str, values: Mapping[str, object] = MappingProxyType({})) -> Self:
+        said = super().__new__(cls, text)
+        said.values = values
+        return said
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), dict(self.values))
+
+
+class Spread(str):
+    """A reason that says what an engine leaves on the host by itself, so that the rest fits."""
+
+    __slots__ = ()
 
 
 class LateReasons(Sequence[str]):
@@ -48,7 +66,7 @@ class LateReasons(Sequence[str]):
     def without_changes(self) -> tuple[str, ...]:
         """The reasons that do not say what to set, with no more work than that takes."""
         if self._whole or self._but_changes is None:
-            return tuple(reason for reason in self._all() if not reason.startswith(CHANGE))
+            return tuple(reason for reason in self._all() if not isinstance(reason, Advice))
         return (*self._said, *self._but_changes())
 
     def _all(self) -> tuple[str, ...]:

@@ -6,21 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.errors import Doubt, LeftOut, Misspelt, ScenarioError, UsageError, clipped
 from vramwise.records import record
 from vramwise.result import VERDICT_WORDS, Result, Verdict, VerdictWord
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import KINDS, TABLES, table_of
 from vramwise.units import format_bytes
-from vramwise.verdict import percent
+from vramwise.verdict import Spread, percent
 
 What = Scenario | Mapping[str, object] | str | Path | Sequence[str]
-LEFT_OUT = ("unknown to ", "words that belong to no flag")
-"""How notes begin that name what a reader of commands did not understand."""
-_DOUBTED = ("does not start with it", "the run fails", "refuses the model otherwise", '" taken as ', "several models:")
-"""What notes say of a program that ends for another reason than memory, and of a model that a name may not mean."""
-_ON_THE_HOST = " on the host"
-"""How the reason ends that says what llama.cpp or ollama leave there by themselves."""
 
 
 @record
@@ -107,21 +101,20 @@ def judged(scenario: Scenario, name: str = "") -> Check:
         if best is not None:
             change = dict(best.change.values)
             command = command_of(best.change.of(scenario))
-    unread = tuple(note for note in result.notes if note.startswith(LEFT_OUT))
-    spread = next((reason for reason in verdict.reasons if reason.endswith(_ON_THE_HOST)), _host(scenario, result))
+    unread = tuple(note for note in result.notes if isinstance(note, LeftOut))
+    spread = next((reason for reason in verdict.reasons if isinstance(reason, Spread)), _host(scenario, result))
     need = int(result.needed.expected)
-    doubts = tuple(note for note in result.notes if any(sign in note for sign in _DOUBTED))
+    doubts = tuple(note for note in result.notes if isinstance(note, Doubt))
     return Check(verdict.word, verdict.probability, need, room, change, command, name, unread, spread, doubts)
 
 
 def _verdict(scenario: Scenario, name: str) -> tuple[Scenario, Result, Verdict, int]:
     """The scenario on its card, its answer, verdict and room. Raises UsageError where there is no verdict."""
     from vramwise.estimation import estimate
-    from vramwise.interop.launch.misspelt import says_misspelt
 
     scenario = with_a_card(scenario)
     result = estimate(scenario)
-    misspelt = next(filter(says_misspelt, result.notes), None)
+    misspelt = next((note for note in result.notes if isinstance(note, Misspelt)), None)
     if misspelt is not None:
         raise UsageError(f"{name + ': ' if name else ''}not understood: {misspelt}")
     if result.verdict is None or result.capacity is None:

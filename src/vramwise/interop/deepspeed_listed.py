@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from vramwise.errors import clipped
+from vramwise.errors import LeftOut, clipped
 from vramwise.interop.deepspeed import NOT_COUNTED, NOT_COUNTED_ABOVE, is_on
 from vramwise.interop.launch.options import NO_EFFECT, flattened
 
@@ -76,7 +76,7 @@ def listed(table: Mapping[str, object]) -> list[str]:
     notes = [f"read from it: {_named(read)}"] if read else []
     notes += [f'left to the trainer ("auto"): {_named(left)}'] if left else []
     notes += [f"{NO_EFFECT}{_named(passed)}"] if passed else []
-    notes += [f"unknown to it, left out: {_named(unknown)}"] if unknown else []
+    notes += [LeftOut(f"unknown to it, left out: {_named(unknown)}")] if unknown else []
     if isinstance(table.get("train_batch_size"), int) and "train_micro_batch_size_per_gpu" not in table:
         notes.append("train_batch_size over GPUs and accumulation is a GPU's share, which is not worked out: "
                      "--micro-batch-size says it")  # fmt: skip

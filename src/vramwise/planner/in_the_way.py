@@ -16,7 +16,7 @@ from vramwise.result import Result
 from vramwise.scenario import Scenario
 from vramwise.training.recipe.precision import without_bf16
 from vramwise.units import format_bytes
-from vramwise.verdict import CHANGE, LateReasons
+from vramwise.verdict import Advice, LateReasons
 
 
 def reasons_of(asked: Result) -> tuple[str, ...]:
@@ -26,7 +26,7 @@ def reasons_of(asked: Result) -> tuple[str, ...]:
         return ()
     if isinstance(verdict.reasons, LateReasons):
         return verdict.reasons.without_changes()
-    return tuple(reason for reason in verdict.reasons if not reason.startswith(CHANGE))
+    return tuple(reason for reason in verdict.reasons if not isinstance(reason, Advice))
 
 
 def precision_taken(scenario: Scenario) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from vramwise.errors import VramwiseError
 from vramwise.estimation import model_of
 from vramwise.planner.changes import SDPA, Asked, Change, Cost, runs
 from vramwise.planner.pipeline_changes import is_pipeline, pipeline_changes
-from vramwise.serving.common.advice import MOST_RANKS, gpus_used, texts_of, value_of
+from vramwise.serving.common.advice import MOST_RANKS, gpus_used, text_of
 from vramwise.serving.common.storage import storage_of
+from vramwise.verdict import Advice
 
 _COST_OF_ADVICE: Mapping[str, tuple[str, Cost]] = {
     "gpu_memory_utilization": ("less room beside it", Cost.NOTHING),
@@ -111,27 +112,27 @@ CHANGES: Mapping[str, Callable[[Asked], Iterator[Change]]] = {
 """Every single change that may help, by the scenario's task."""
 
 
-def _advice(asked: Asked) -> list[dict[str, str]]:
-    """Keys with the words of their values, of every reason that says what to set."""
+def _advice(asked: Asked) -> list[Mapping[str, object]]:
+    """The values of every reason that says what to set."""
     reasons = asked.result.verdict.reasons if asked.result.verdict is not None else ()
-    return [texts for reason in reasons if (texts := texts_of(reason))]
+    return [reason.values for reason in reasons if isinstance(reason, Advice)]
 
 
 def _is_advised(asked: Asked, key: str) -> bool:
-    return any(key in texts for texts in _advice(asked))
+    return any(key in values for values in _advice(asked))
 
 
 def _advised(asked: Asked) -> Iterator[Change]:
-    for texts in _advice(asked):
-        if not texts.keys() <= _COST_OF_ADVICE.keys() or list(texts) == ["max_model_len"]:
+    for advised in _advice(asked):
+        if not advised.keys() <= _COST_OF_ADVICE.keys() or list(advised) == ["max_model_len"]:
             continue  # of lengths, that is named below which is sure to fit
-        values = {key: value_of(key, text) for key, text in texts.items()}
+        values = dict(advised)
         if values in (_layout_values(*layout) for layout in _idle_layouts(asked)):
             continue  # that is no further card, and is named above
-        costs = [_COST_OF_ADVICE[key] for key in texts]
+        costs = [_COST_OF_ADVICE[key] for key in advised]
         if "tensor_parallel_size" in values:
             values["num_gpus"] = max(asked.scenario.num_gpus, gpus_used(asked.scenario.serve.replace(**values)))
-        words = ", ".join(key if text == "true" else f"{key} {text}" for key, text in texts.items())
+        words = ", ".join(key if value is True else f"{key} {text_of(key, value)}" for key, value in advised.items())
         yield Change(words, values, "; ".join(cost for cost, _ in costs), max(rank for _, rank in costs))
 
 

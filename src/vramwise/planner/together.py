@@ -18,7 +18,7 @@ from vramwise.records import record
 from vramwise.result import Capacity, Quantity, Result, Verdict
 from vramwise.scenario import Scenario
 from vramwise.units import format_bytes
-from vramwise.verdict import verdict_of
+from vramwise.verdict import Advice, verdict_of
 
 ASLEEP = "asleep"
 _CARD_KEYS = ("gpu", "gpus", "gpu_total_bytes", "gpu_free_bytes", "reserve_bytes", "driver")
@@ -191,7 +191,12 @@ def _why(part: Part) -> list[str]:
     """A part's own reasons, with its name."""
     reasons = part.result.verdict.reasons if part.result.verdict is not None else ()
     free = f"{part.name} finds {format_bytes(part.free_bytes)} free"
-    return [free, *(f"{part.name}: {reason}" for reason in reasons if "(gpu_free_bytes)" not in reason)]
+    return [free, *(_named(part, reason) for reason in reasons if "(gpu_free_bytes)" not in reason)]
+
+
+def _named(part: Part, reason: str) -> str:
+    text = f"{part.name}: {reason}"
+    return Advice(text, reason.values) if isinstance(reason, Advice) else text
 
 
 def _notes(parts: Sequence[Part]) -> list[str]:

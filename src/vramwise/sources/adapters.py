@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Protocol
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import SourceError, clipped, in_one
 from vramwise.formats.ranged import shown_in
 from vramwise.formats.safetensors import stored_weights
 from vramwise.sources.reference import name_in_path
@@ -66,7 +66,7 @@ def on_base(found: ModelSource, base: Base, resolve: Resolve) -> ModelSource:
         _looking_for_a_base.reset(before)
     what = f"{adapter.method.upper()} of rank {adapter.rank}" if adapter.rank else adapter.method
     note = f"{found.id} is an adapter ({what}) of {model.id}: {repository.origin}"
-    return replace(model, note="; ".join(filter(None, (note, model.note, found.note))), adapter=adapter)
+    return replace(model, note=in_one(note, model.note, found.note), adapter=adapter)
 
 
 def _looked_for(base: Base, repository: Repository, resolve: Resolve) -> ModelSource:

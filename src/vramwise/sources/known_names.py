@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 
-from vramwise.errors import SourceError, clipped, nearest
+from vramwise.errors import Doubt, SourceError, clipped, in_one, nearest
 from vramwise.records import record
 from vramwise.sources.catalog import entry, lines, names, written, written_behind_organisation
 from vramwise.sources.repository import ModelSource
@@ -239,8 +239,7 @@ def _twin(name: str) -> ModelSource | None:
         return None
     source = _from_catalog(twin.id, twin.spelling)
     said = f"{name} is {twin.spelling}" if twin.same else f"{name}: sizes of {twin.spelling}, the same architecture"
-    note = "; ".join(one for one in (said, source.note) if one)
-    return replace(source, id=source.id if twin.same else name, note=note)
+    return replace(source, id=source.id if twin.same else name, note=in_one(said, source.note))
 
 
 def by_name(name: str) -> ModelSource:
@@ -271,18 +270,17 @@ def meant(name: str) -> ModelSource | None:
     if match is None:
         return _quantized(name) or (None if org else _of_that_size(name))
     source = _from_catalog(match.id, match.spelling)
-    notes = [note for note in (_taken(name, match), source.note) if note]
-    return replace(source, note="; ".join(notes) or None, others=match.others)
+    return replace(source, note=in_one(_taken(name, match), source.note), others=match.others)
 
 
-def _taken(name: str, match: Match) -> str | None:
+def _taken(name: str, match: Match) -> Doubt | None:
     """What was chosen where the name left a choice."""
     if match.others:
         shown = ", ".join(match.others[:_LISTED]) + (", …" if len(match.others) > _LISTED else "")
-        return f'"{clipped(name)}" fits several models: took {match.spelling} (others: {shown})'
+        return Doubt(f'"{clipped(name)}" fits several models: took {match.spelling} (others: {shown})')
     short = name.rpartition("/")[2]
     exact = match.spelling.partition("/")[2].lower() == "-".join(short.lower().split())
-    return None if exact and short == name else f'"{clipped(name)}" taken as {match.spelling}'
+    return None if exact and short == name else Doubt(f'"{clipped(name)}" taken as {match.spelling}')
 
 
 def unknown(name: str, hint: str) -> SourceError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from vramwise.errors import UsageError, clipped
+from vramwise.errors import Doubt, UsageError, clipped
 from vramwise.scenario.names import GGUF_QUANT_OF_BITS
 from vramwise.sources.catalog import written_behind_organisation
 from vramwise.sources.gguf_names import file_type_named
@@ -78,7 +78,7 @@ def of_the_library(name: str) -> ModelSource | None:
     base = known(listed.model) if listed is not None else None
     if base is None:
         return None
-    return replace(base, note=f'"{clipped(name)}" taken as {base.id}, as in ollama\'s library')
+    return replace(base, note=Doubt(f'"{clipped(name)}" taken as {base.id}, as in ollama\'s library'))
 
 
 def _listed(name: str) -> LibraryModel | None:

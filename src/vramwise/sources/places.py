@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
-from vramwise.errors import SourceError, clipped
+from vramwise.errors import SourceError, clipped, in_one
 from vramwise.records import replace
 from vramwise.sources.browser_http import given_token
 from vramwise.sources.described import model_in
@@ -84,7 +84,7 @@ def _looked_for(asked: Reference, offline: bool) -> ModelSource | SourceError:
     try:
         repository = _kept(asked) if offline or asked.source == CACHE else _from_network(asked)
         found = model_in(repository, asked.name, asked.pick)
-        return replace(found, note="; ".join(filter(None, (found.note, f"read from {found.origin}"))))
+        return replace(found, note=in_one(found.note, f"read from {found.origin}"))
     except (NoSuchRepository, NoClient, Unreachable) as problem:
         return _guessed(asked, problem)
     except SourceError as problem:

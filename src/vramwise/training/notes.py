@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from vramwise.errors import clipped
+from vramwise.errors import Doubt, clipped
 from vramwise.frameworks import framework_of
 from vramwise.frameworks.attention import version_of_classes
 from vramwise.frameworks.versions import library_version, names_a_version
@@ -249,8 +249,9 @@ def notes_of(
     longest = model.config.size("max_position_embeddings", default=sequence)
     if sequence > longest:
         rows = rows_of_positions(model)
-        why = "" if rows is None or sequence <= rows else ", and its table of positions ends there: the run fails"
-        notes.append(f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions{why}")
+        beyond = f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions"
+        ends = rows is not None and sequence > rows
+        notes.append(Doubt(f"{beyond}, and its table of positions ends there: the run fails") if ends else beyond)
     if train.compile:
         loss = "and the loss as one kernel" if is_compiled(train) else "the loss is not"
         fused = "pointwise operations of a layer are taken as fused"

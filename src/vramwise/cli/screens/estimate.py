@@ -15,7 +15,7 @@ from vramwise.hardware import find_gpu
 from vramwise.planner import Suggestion
 from vramwise.result import Phase, Quantity, Result, Verdict
 from vramwise.units import format_bytes, gib
-from vramwise.verdict import percent
+from vramwise.verdict import Advice, percent
 
 BYTE_COUNTERS = {
     "weights": "weights",
@@ -290,7 +290,7 @@ def _labelled(label: str, pieces: list[str], width: int) -> list[Line]:
 
 def _reasons_and_notes(result: Result, width: int) -> list[Line]:
     reasons = result.verdict.reasons if result.verdict else ()
-    said = [("try" if reason.startswith("set ") else "because", reason) for reason in reasons]
+    said = [("try" if isinstance(reason, Advice) else "because", reason) for reason in reasons]
     said += [("note", note) for note in result.notes]
     lines: list[Line] = [""] if said else []
     for label, text in said:

@@ -11,6 +11,7 @@ from vramwise.cli.screens.paint import Line, Segment, columns, screen_width, wra
 from vramwise.errors import clipped
 from vramwise.planner.together import Part, Together
 from vramwise.units import counted, format_bytes, gib
+from vramwise.verdict import Advice
 
 
 def together_screen(found: Together) -> list[Line]:
@@ -38,7 +39,7 @@ def together_screen(found: Together) -> list[Line]:
     if len(found.moments) > 1:
         moments = [f"{clipped(moment.name, 40)} {gib(int(moment.total.expected)):,.2f}" for moment in found.moments]
         lines += ["", *wrapped([f"{'moments':<12}{moments[0]}", *moments[1:]], width, indent=12)]
-    reasons = [("try" if ": set " in reason else "because", reason) for reason in found.verdict.reasons]
+    reasons = [("try" if isinstance(reason, Advice) else "because", reason) for reason in found.verdict.reasons]
     told = [*reasons, *(("note", note) for note in found.notes)]
     for place, (label, reason) in enumerate(told):
         lines += [*([""] if not place else []), *wrapped_text(f"{label:<12}", reason, width)]

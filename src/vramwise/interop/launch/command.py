@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from vramwise.engines import ENGINES, engine_named, engines, module_of
-from vramwise.errors import NamesNoModelError, UsageError, clipped, nearest
+from vramwise.errors import LeftOut, NamesNoModelError, UsageError, clipped, nearest
 from vramwise.frameworks import framework_named
 from vramwise.frameworks.framework import Command
 from vramwise.interop.beside import file_table
@@ -297,7 +297,7 @@ def launched_by(
         said.append(f"no effect on the memory counted here: {named}{more}")
     if options.unknown:
         named = ", ".join(clipped(name, 80) for name in options.unknown)
-        said.append(f"unknown to {options.title}, left out: {named}")
+        said.append(LeftOut(f"unknown to {options.title}, left out: {named}"))
     return Launch(engine, scenario, tuple(said), understood, passed)
 
 
@@ -346,10 +346,11 @@ def notes_of(
         notes.append(f"no effect on the memory counted here: {', '.join(passed[:_LISTED])}{more}")
     if words.unknown:
         named = ", ".join(clipped(flag) for flag in words.unknown[:_LISTED])
-        notes.append(f"unknown to {engine}, left out: {named}")
+        notes.append(LeftOut(f"unknown to {engine}, left out: {named}"))
         notes += misspelt_notes(words.unknown[:_LISTED], [flag for flag in read if flag.startswith("--")])
     if spare:
-        notes.append(f"words that belong to no flag, left out: {', '.join(clipped(one) for one in spare[:_LISTED])}")
+        named = ", ".join(clipped(one) for one in spare[:_LISTED])
+        notes.append(LeftOut(f"words that belong to no flag, left out: {named}"))
     return tuple(notes)
 
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 
-from vramwise.errors import clipped, nearest
+from vramwise.errors import Misspelt, clipped, nearest
 
 _LETTERS, _SHORT = 2, 8
 """Letters by which a misspelt flag differs at most, and how long one must be to be told."""
-_NOTE = re.compile(r"[^\s:]+: did you mean [^\s]+\?")
 
 
-def misspelt_notes(unknown: Collection[str], counted: Collection[str]) -> Iterator[str]:
+def misspelt_notes(unknown: Collection[str], counted: Collection[str]) -> Iterator[Misspelt]:
     """A note for each flag or key that misspells one of those that count."""
     for flag in unknown:
         meant = _meant(flag, counted)
         if meant:
-            yield f"{clipped(flag)}: did you mean {meant}?"
-
-
-def says_misspelt(note: str) -> bool:
-    """Whether a note is one of those."""
-    return _NOTE.fullmatch(note) is not None
+            yield Misspelt(f"{clipped(flag)}: did you mean {meant}?")
 
 
 def _meant(flag: str, counted: Collection[str]) -> str:

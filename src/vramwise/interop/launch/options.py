@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeVar
 
-from vramwise.errors import ScenarioError, UsageError, clipped
+from vramwise.errors import LeftOut, ScenarioError, UsageError, clipped
 from vramwise.interop.launch.misspelt import misspelt_notes
 from vramwise.interop.launch.values import is_number, switch, whole
 from vramwise.records import record
@@ -201,10 +201,10 @@ class Options:
         if passed:
             notes.append(f"{NO_EFFECT}{_listed(passed)}")
         if self.unknown:
-            notes.append(f"unknown to {self.title}, left out: {_listed(self.unknown, _NAMED)}")
+            notes.append(LeftOut(f"unknown to {self.title}, left out: {_listed(self.unknown, _NAMED)}"))
             notes += self._misspelt()
         if self.loose:
-            notes.append(f"words that belong to no flag, left out: {_listed(self.loose)}")
+            notes.append(LeftOut(f"words that belong to no flag, left out: {_listed(self.loose)}"))
         return notes
 
 

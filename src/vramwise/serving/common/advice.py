@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
@@ -20,14 +19,15 @@ from vramwise.scenario.inference import ServeSettings, counts
 from vramwise.serving.common.resolved import ResolvedServe
 from vramwise.serving.common.storage import storage_of
 from vramwise.site import is_in_force
-from vramwise.verdict import CHANGE, LateReasons
+from vramwise.verdict import Advice, LateReasons
 
 MOST_RANKS = 8
 MOST_STAGES = 8
 LEAST_LENGTH = 256  # a server of shorter requests is no answer to anybody
 HIGHEST_RAISED, HIGHEST_LOWERED = 97, 99  # percent: above the first, little is left for what nobody counts
 NOTHING = "no setting of this engine is enough: take a larger GPU, or more of them"
-_PAIR = re.compile(r"(\w+) to ([\w.,-]+)")
+_LENGTHS = ("max_model_len", "n_ctx")
+_AT_MOST = {"max_model_len": " at most"}
 Change = Mapping[str, object]
 Again = Callable[[Scenario], Result]
 NO_CHANGE: Change = MappingProxyType({})
@@ -112,7 +112,9 @@ def advice(trials: Trials) -> Iterator[str]:
     found = there + [said(change) for search in alone for change in search(trials)]
     found = found or [said(change) for change in _together(trials)]
     found += [said(change) for ranks, change in more if ranks > trials.scenario.num_gpus]
-    yield from found or [NOTHING]
+    if not found:
+        yield NOTHING
+    yield from found
 
 
 def has_advice(trials: Trials) -> bool:
@@ -126,34 +128,21 @@ def late_reasons(problem: str, trials: Trials) -> LateReasons:
     return LateReasons([problem], lambda: advice(trials), lambda: () if has_advice(trials) else (NOTHING,))
 
 
-def said(changes: Change) -> str:
-    """`set KEY to VALUE and KEY to VALUE`."""
-    pairs = (f"{key} to {_text(key, value)}" for key, value in changes.items())
-    return f"{CHANGE}{' and '.join(pairs)}"
+def said(changes: Change, of: str = "") -> Advice:
+    """`set KEY to VALUE and KEY to VALUE`, `of` how many."""
+    pairs = (f"{key} to {text_of(key, value)}{_AT_MOST.get(key, '')}" for key, value in changes.items())
+    return Advice(f"set {' and '.join(pairs)}{of}", changes)
 
 
-def texts_of(reason: str) -> dict[str, str]:
-    """The keys with the words of their values in what was `said`; empty for another sentence."""
-    found = _PAIR.findall(reason) if reason.startswith(CHANGE) else ()
-    return {key: text.rstrip(".,") for key, text in found}
-
-
-def value_of(key: str, text: str) -> object:
-    """A value from its words, as `texts_of` gives them."""
-    if key == "tensor_split":
-        return tuple(float(share) for share in text.split(","))
-    if not text[:1].isdigit():
-        return text == "true" or text
-    number = text.replace(",", "")
-    return float(number) if "." in number else int(number)
-
-
-def _text(key: str, value: object) -> str:
+def text_of(key: str, value: object) -> str:
+    """A setting's value as a person reads it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
-    return f"{value:,} at most" if key == "max_model_len" else str(value)
+    if isinstance(value, tuple):
+        return ",".join(text_of(key, one) for one in value)
+    return f"{value:,}" if key in _LENGTHS else str(value)
 
 
 def _ranks(trials: Trials) -> Iterator[tuple[int, Change]]:

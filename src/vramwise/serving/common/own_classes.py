@@ -10,7 +10,7 @@ before `others_since` they refuse it at once.
 from __future__ import annotations
 
 from vramwise.engines.engine import Engine
-from vramwise.errors import ScenarioError
+from vramwise.errors import Doubt, ScenarioError
 from vramwise.models import Model
 from vramwise.models.type_facts import fact_of
 from vramwise.scenario.definition import ServeSettings
@@ -40,8 +40,10 @@ def check_class(engine: Engine, settings: ServeSettings, model: Model, version: 
         )
     also = f" ({which})" if which else ""
     return (
-        f"{name} has no class of its own for {kind}{also}: it runs transformers' where that can be, which this "
-        "answer does not follow, and refuses the model otherwise",
+        Doubt(
+            f"{name} has no class of its own for {kind}{also}: it runs transformers' where that can be, which this "
+            "answer does not follow, and refuses the model otherwise"
+        ),
     )
 
 

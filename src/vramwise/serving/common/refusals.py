@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from vramwise.engines import engine_named, engines
-from vramwise.errors import ScenarioError
+from vramwise.errors import Doubt, ScenarioError
 from vramwise.hardware import Gpu
 from vramwise.memo import of_model
 from vramwise.models import Model
@@ -162,9 +162,9 @@ def scenario_notes(scenario: Scenario, model: Model) -> Iterator[str]:
     if not engine.own_formats and mlx_storage(model, AS_LOADED) is not None:
         yield f"MLX quantized the checkpoint: {engine.title} is not known to read it; --engine mlx does"
     if settings.max_model_len is not None and settings.max_model_len > length:
-        way = f"a RoPE scaling or {engine.long_requests}"
-        how = f"; {engine.title} does not start with it without {way}" if engine.long_requests else ""
-        yield f"max_model_len {settings.max_model_len:,} is beyond the model's own {length:,}{how}"
+        beyond = f"max_model_len {settings.max_model_len:,} is beyond the model's own {length:,}"
+        way = f"without a RoPE scaling or {engine.long_requests}"
+        yield Doubt(f"{beyond}; {engine.title} does not start with it {way}") if engine.long_requests else beyond
     used = gpus_used(settings)
     if used < scenario.num_gpus:
         yield (

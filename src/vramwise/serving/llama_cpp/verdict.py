@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vramwise.models import Model
 from vramwise.result import Capacity, Quantity, Verdict
+from vramwise.serving.common.advice import said
 from vramwise.serving.common.answer import amount
 from vramwise.serving.llama_cpp.buffers import device_name
 from vramwise.serving.llama_cpp.fitting import (
@@ -18,7 +19,7 @@ from vramwise.serving.llama_cpp.fitting import (
     worst,
 )
 from vramwise.serving.llama_cpp.settings import Plan
-from vramwise.verdict import verdict_of
+from vramwise.verdict import Spread, verdict_of
 
 
 def judge(
@@ -32,8 +33,8 @@ def judge(
     need = each[fullest]
     on = "" if len(each) == 1 else f" on {device_name(fullest)}, the fullest of {len(each)}"
     if need.expected <= room:
-        said = f"{amount(need.expected)} fit in {amount(room)}{on}"
-        return verdict_of(need, room, [plan.spread, said] if plan.spread else [said])
+        fit = f"{amount(need.expected)} fit in {amount(room)}{on}"
+        return verdict_of(need, room, [Spread(plan.spread), fit] if plan.spread else [fit])
     reasons = [f"{amount(need.expected)} do not fit in {amount(room)}{on}"]
     reasons.extend(_fixes(model, plan, level or room, needs, at_context, shrunk=shrunk and len(each) > 1))
     return verdict_of(need, room, reasons)
@@ -44,18 +45,19 @@ def _fixes(
 ) -> Iterator[str]:
     """The smallest changes that fit, each on its own; with a `shrunk` context as it is, which the engine would choose
     anew, by the sum of devices of which one can be short."""
-    needed, change = worst(needs), f"set n_ctx to {plan.n_ctx:,} and" if shrunk else "set"
+    needed = worst(needs)
+    kept = {"n_ctx": plan.n_ctx} if shrunk else {}
     split = fitting_split(plan, room, needs) if plan.devices > 1 and not plan.shares_tensors else ()
     if split:
-        yield f"{change} tensor_split to {','.join(str(layers) for layers in split)}"
+        yield said({**kept, "tensor_split": tuple(map(float, split))})
     cells = largest_context(plan, room, needed, at_context=at_context)
     if cells:
-        yield f"set n_ctx to {cells:,}"
+        yield said({"n_ctx": cells})
     experts = fewest_host_experts(model, plan, room, needed)
     if experts:
-        yield f"{change} n_cpu_moe to {experts}"
+        yield said({**kept, "n_cpu_moe": experts})
     layers = most_layers(plan, room, needed)
     if layers:
-        yield f"{change} n_gpu_layers to {layers} of {plan.num_layers + 1}"
+        yield said({**kept, "n_gpu_layers": layers}, f" of {plan.num_layers + 1}")
     if not (split or cells or experts or layers):
         yield "take a smaller file type, a larger GPU, or more of them"
