@@ -7,7 +7,8 @@ from cases_for_tests import result
 
 from vramwise.accuracy import Case, compare
 from vramwise.errors import UnsupportedModelError
-from vramwise.result import Quantity
+from vramwise.records import replace
+from vramwise.result import Node, Phase, Quantity
 
 
 def a_case(measured, **changes) -> Case:
@@ -77,6 +78,19 @@ def test_out_of_memory_is_right_or_wrong_in_two_ways(measured, expected, false_f
     outcome = compare(a_case({"oom": measured}), lambda s: result(oom=expected))
     assert outcome.comparisons == ()
     assert (outcome.oom.false_fit, outcome.oom.false_oom) == (false_fit, false_oom)
+
+
+def test_a_run_on_a_cpu_is_held_against_tensors_alone():
+    """No context, no work spaces and no counters of a card are there."""
+    nodes = [Node("weights", 70, "exact"), Node("library workspaces", 20, "exact"), Node("CUDA context", 10, "exact")]
+    phase = Phase("forward", Node("forward", 100, "exact", children=tuple(nodes)))
+    case = a_case({"peak_allocated": 70, "params": 7, "nvidia_smi": 70}, extra={"device": "cpu"})
+    estimated = replace(result(peak_allocated=100, params=7, nvidia_smi=100), phases=(phase,))
+    outcome = compare(case, lambda s: estimated)
+    assert {one.quantity: one.expected for one in outcome.comparisons} == {"peak_allocated": 70, "params": 7}
+    assert outcome.missing == ("nvidia_smi",)
+    without = compare(replace(case, measured={"params": 7}), lambda s: estimated)
+    assert [one.quantity for one in without.comparisons] == ["params"]
 
 
 def test_what_the_estimate_lacks_is_missing():

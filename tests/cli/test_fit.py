@@ -140,6 +140,17 @@ def test_all_is_sorted_as_asked(capsys):
     assert f"{many} of {many} models fit" in screen
 
 
+def test_a_sorted_list_shows_so_many_of_each_precision_and_sums_up_all(capsys):
+    asked = ("--gpu", "4060", "--family", "qwen3", "--params", "..9b", "--task", "serve", "--sort", "name")
+    screen, few = printed(capsys, *asked, "--all"), printed(capsys, *asked, "--top", "1")
+    lines = [line for line in few.splitlines() if line.startswith("Qwen3")]
+    assert [line[35:].split("  ")[0] for line in lines] == ["16 bit", "fp8", "awq-int4"]
+    assert len({line.index(" GiB") for line in lines}) == 1
+    for summed in re.findall(r"^(?:run it  largest|41 of) .*", screen, re.MULTILINE):
+        assert summed in few
+    assert "training" not in screen + few
+
+
 def test_where_no_engine_for_cuda_runs_files_have_16_bits_too(capsys):
     shown = printed(capsys, "--gpu", "m4-max", "--family", "qwen3", "--params", "..9b", "--task", "run", "--top", "1")
     assert re.search(r"Qwen3 VL 8B Instruct +BF16 ", shown)

@@ -187,8 +187,10 @@ def long_list(
     if interrupted:
         said = f"interrupted after {searched:,} of {len(asked.ids):,} models: {len(ordered):,} of them fit"
     lines += wrapped_text("", said, width)
-    lines += wrapped_text("", "training rows by a calibrated ratio of reserved memory; --replay replays them", width)
-    return [*lines, *_summary(kept, asked, width), *_foot(kept, width)]
+    if any(row.task == "train" for rows in kept for row in rows):
+        how = "training rows by a calibrated ratio of reserved memory; --replay replays them"
+        lines += wrapped_text("", how, width)
+    return [*lines, *_summary(ordered, asked, width), *_foot(kept, width)]
 
 
 def sorted_rows(asked: Candidates, found: Mapping[str, Rows], sort: str) -> list[Rows]:
@@ -239,7 +241,8 @@ def _tuning(name: str, need: str, tune: str, width: int) -> str:
 
 def _cells(name: str, run: tuple[str, str, str, str], tune: str, width: int) -> str:
     quantization, size, context, speed = run
-    return f"{_named(name, width)} {quantization:<6} {size:>10} {context:>9} {speed:>8}  {tune}".rstrip()
+    need = f"{quantization:<6} {size:>{16 - max(6, len(quantization))}}"
+    return f"{_named(name, width)} {need} {context:>9} {speed:>8}  {tune}".rstrip()
 
 
 def _named(name: str, width: int) -> str:
