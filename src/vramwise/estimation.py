@@ -96,7 +96,7 @@ def _estimate(scenario: Scenario, *, replays: bool, limits: bool = True) -> Resu
     try:
         found, model = model_of(scenario)
     except UndescribedTypeError as problem:
-        found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
+        found = _source_of(scenario)
         result = _undescribed(scenario, found, gpu, problem)
     else:
         scenario, said = as_found(scenario, found)
@@ -220,14 +220,23 @@ def model_of(scenario: Scenario) -> tuple[ModelSource, Model]:
 
     Raises UndescribedTypeError too where `library` names one whose models are not described.
     """
+    found = _source_of(scenario)
     if scenario.library != AUTO:
         from vramwise.sources.libraries import library_of
 
-        found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
         library = library_of(found.config, scenario.library)
         if not library.has_types:
             raise UndescribedTypeError(found.id, library.called, None)
-    return described_model(scenario.model, source=scenario.source, revision=scenario.revision)
+    return _described(found)
+
+
+def _source_of(scenario: Scenario) -> ModelSource:
+    found = resolve(scenario.model, source=scenario.source, revision=scenario.revision)
+    if not scenario.hf_overrides:
+        return found
+    from vramwise.sources.overrides import with_overrides
+
+    return with_overrides(found, scenario.hf_overrides)
 
 
 def _as_in_files(found: ModelSource, model: Model) -> Model:
@@ -254,7 +263,10 @@ def described_model(
     name: str | Mapping[str, object], *, source: str = "auto", revision: str | None = None
 ) -> tuple[ModelSource, Model]:
     """A model's source and its description; the answer for a source that was seen before is kept."""
-    found = resolve(name, source=source, revision=revision)
+    return _described(resolve(name, source=source, revision=revision))
+
+
+def _described(found: ModelSource) -> tuple[ModelSource, Model]:
     known = _models.get(id(found.config))
     if known is not None and known[0].config is found.config and known[0].id == found.id:
         return found, known[1]

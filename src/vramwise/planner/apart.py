@@ -16,7 +16,7 @@ from itertools import product
 
 from vramwise.engines import engine_named
 from vramwise.errors import UsageError, VramwiseError
-from vramwise.estimation import described_model, estimate
+from vramwise.estimation import estimate, model_of
 from vramwise.hardware import Gpu, find_gpu
 from vramwise.models import Model
 from vramwise.models.lengths import model_length
@@ -170,7 +170,7 @@ def apart(
     the estimate of the scenario raises.
     """
     _refuse_what_has_no_pool(scenario)
-    model = described_model(scenario.model)[1]
+    model = model_of(scenario)[1]
     if not model.caches:
         raise UsageError(f"{scenario.model} writes no text token by token: there is nothing to decode")
     whole, longest = traffic.input_tokens + traffic.output_tokens, model_length(model)

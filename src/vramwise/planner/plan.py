@@ -11,7 +11,7 @@ from dataclasses import field
 from functools import partial
 
 from vramwise.errors import UsageError, VramwiseError
-from vramwise.estimation import described_model
+from vramwise.estimation import model_of
 from vramwise.planner.beside import Beside
 from vramwise.planner.card_precision import for_the_card
 from vramwise.planner.changes import LENGTHS, Asked, Change, Cost
@@ -146,7 +146,7 @@ def plan(
             if wishes.goal == "fine-tune" and not any(is_held_here(option, first) for option in found):
                 adapted = with_adapters(first, asked, answer, partial(_is_allowed, wishes))
                 found += [_option_of(one, wishes, pools) for one in adapted]
-            model = described_model(first.model)[1]
+            model = model_of(first)[1]
             with Beside(processes) as beside:
                 for pool in pools or own_pool(first):
                     for laid in laid_out(first, model, pool, wishes, count, saved, beside):
@@ -277,7 +277,7 @@ def _is_where_wished(one: Reached, wishes: Wishes) -> bool:
     layers = settings.get("n_gpu_layers")
     if not isinstance(layers, int):
         return True
-    return layers > described_model(one.scenario.model)[1].num_layers and not settings.get("n_cpu_moe")
+    return layers > model_of(one.scenario)[1].num_layers and not settings.get("n_cpu_moe")
 
 
 def _binding(asked: Result, reached: list[Reached], options: list[Option], wishes: Wishes) -> str:

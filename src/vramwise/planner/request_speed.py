@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.engines import engine_named
 from vramwise.errors import VramwiseError
-from vramwise.estimation import described_model, estimate
+from vramwise.estimation import estimate, model_of
 from vramwise.planner.ceiling import Ceiling, ceiling_of
 from vramwise.planner.machine import machine_keys, machine_of
 from vramwise.planner.running import FILES, POOLED
@@ -40,7 +40,7 @@ def request_speed(scenario: Scenario, result: Result) -> RequestSpeed | None:
         return None
     try:
         machine = machine_of(**{key: getattr(scenario, key) for key in machine_keys() & scenario.explicit})
-        model = described_model(scenario.model)[1]
+        model = model_of(scenario)[1]
     except VramwiseError:
         return None
     if not model.caches:  # an encoder, which writes nothing token by token

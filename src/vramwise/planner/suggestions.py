@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import cast
 
 from vramwise.errors import VramwiseError
-from vramwise.estimation import described_model
 from vramwise.estimation import estimate as estimated
+from vramwise.estimation import model_of
 from vramwise.planner.changes import FLASH, SDPA, Asked, Change, Cost
 from vramwise.planner.training_changes import training_changes, training_combinations, with_kernels_of_the_card
 from vramwise.records import record
@@ -220,7 +220,7 @@ def layers_on_the_host(scenario: Scenario, result: Result) -> Quantity | None:
     layers = settings.get("n_gpu_layers")
     if not settings.get("n_cpu_moe") and not isinstance(layers, int):
         return None
-    whole = isinstance(layers, int) and layers > described_model(scenario.model)[1].num_layers
+    whole = isinstance(layers, int) and layers > model_of(scenario)[1].num_layers
     return None if whole and not settings.get("n_cpu_moe") else result.quantities.get("weights_host")
 
 

@@ -16,7 +16,7 @@ from vramwise.records import record
 from vramwise.scenario import names
 from vramwise.scenario.cards import SizeOrShare, plain_cards
 from vramwise.scenario.checks import TaskSettings, checked
-from vramwise.scenario.fields import ModelReference, Several, choice, key, size, text, whole
+from vramwise.scenario.fields import ConfigKeys, ModelReference, Several, choice, key, size, text, whole
 from vramwise.scenario.inference import GenerateSettings, ServeSettings, engines_of
 from vramwise.scenario.nested import read_scenario
 from vramwise.scenario.settings import Settings, defaults_of, kinds_of
@@ -51,6 +51,11 @@ class Scenario(Settings):
     )
     source: str = choice("where alone to look for the model's description", names.MODEL_SOURCES)
     revision: str | None = text("branch, tag or commit of the model's repository")
+    hf_overrides: Mapping[str, object] | None = key(
+        ConfigKeys(help="keys of the model's config that are other (rope_scaling, …)", optional=True),
+        None,
+        hash=False,
+    )
     library: str = choice("whose model it is, where its files leave that open", names.LIBRARIES)
     task: str = key(choice_kind("what the GPU is for", names.TASKS, meant=names.TASKS_MEANT), "")
     gpu: str | None = text("GPU by name: 4090, 2xh100, h100 1g.10gb, 24GiB, or here (this machine's)")

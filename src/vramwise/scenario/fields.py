@@ -165,6 +165,32 @@ class ModelReference(Kind[str | Mapping[str, object]]):
         return {"anyOf": [text, {"type": "object", "minProperties": 1}]}
 
 
+@record(kw_only=True, eq=False, frozen=False)
+class ConfigKeys(Kind[Mapping[str, object]]):
+    """Keys of a model's config.json with other values: a table, or the same as JSON."""
+
+    def read(self, value: object, path: str) -> Mapping[str, object]:
+        if isinstance(value, Mapping):
+            return value
+        raise refusal(path, "keys of a config.json as a table, or as JSON", value)
+
+    def from_text(self, text: str) -> object:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):  # deep brackets
+            return text
+
+    def to_json(self, value: object) -> object:
+        return _without_infinities(value)
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+    @property
+    def metavar(self) -> str:
+        return "JSON"
+
+
 def _without_infinities(value: object) -> object:
     """A config as strict JSON: an infinite bound (Mamba-2's time_step_limit) becomes the text "Infinity"."""
     if isinstance(value, float) and math.isinf(value):

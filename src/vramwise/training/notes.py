@@ -18,7 +18,7 @@ from vramwise.frameworks.attention import version_of_classes
 from vramwise.frameworks.versions import library_version, names_a_version
 from vramwise.memo import Memo
 from vramwise.models.autograd.size import probe
-from vramwise.models.lengths import reads_tokens, rows_of_positions
+from vramwise.models.lengths import model_length, reads_tokens, rope_scaling, rows_of_positions
 from vramwise.models.model import Model
 from vramwise.models.step import Forward, Structure, structure_of
 from vramwise.models.type_facts import has_fact
@@ -246,7 +246,8 @@ def notes_of(
             f'"{given}" has no version number: the newest rules are taken (write "transformers 4.46, torch 2.5")'
         )
     sequence = train.sequence_length
-    longest = model.config.size("max_position_embeddings", default=sequence)
+    stated = model.config.size("max_position_embeddings", default=sequence)
+    longest = max(stated, model_length(model)) if rope_scaling(model) else stated
     if sequence > longest:
         rows = rows_of_positions(model)
         beyond = f"sequence_length {sequence:,} is beyond the model's own {longest:,} positions"

@@ -133,9 +133,9 @@ def _worker(scenario: Scenario, result: Result, replicas: int) -> dict[str, obje
 
 
 def _has_experts(scenario: Scenario) -> bool:
-    from vramwise.estimation import described_model
+    from vramwise.estimation import model_of
 
-    return described_model(scenario.model)[1].has(ExpertMlps)
+    return model_of(scenario)[1].has(ExpertMlps)
 
 
 def _unsaid(scenario: Scenario) -> set[str]:

@@ -55,6 +55,8 @@ def write(asked: Asked) -> Draft:
     for key in ("eval_batch_size", "context_parallel_size", "tensor_parallel_size"):
         if stated.get(key, 1) != 1:
             table[key] = stated[key]
+    if asked.hf_overrides:
+        table["overrides_of_model_config"] = dict(asked.hf_overrides)
     if settings.get("quantize_experts"):
         table["quantize_moe_experts"] = True
     table |= _kernels(settings)

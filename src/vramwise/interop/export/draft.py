@@ -30,6 +30,11 @@ class Asked:
         table = self.scenario.settings
         return {key: value for key, value in table.to_dict().items() if key in table.explicit}
 
+    @property
+    def hf_overrides(self) -> Mapping[str, object]:
+        """Keys of the model's config that are other."""
+        return self.scenario.hf_overrides or {}
+
 
 @record
 class File:

@@ -5,6 +5,7 @@ Spellings: SGLang 0.5.23 server_args.py; older ones where the scenario names a v
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from vramwise.interop.export.draft import Asked, Draft
@@ -52,6 +53,8 @@ def write(asked: Asked) -> Draft:
         for key, flag in flags.items():
             if key in drafts:
                 words += [flag, str(drafts[key]).upper() if key == "method" else str(drafts[key])]
+    if asked.hf_overrides:
+        words += ["--json-model-override-args", json.dumps(dict(asked.hf_overrides))]
     words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
     environment = stages("SGLANG_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
     return Draft(tuple(words), environment=environment)

@@ -58,6 +58,8 @@ def read(start: Start) -> Launch:
         notes += said
     _precision(options, train, sharding)
     scenario = {"model": model, "task": "train", **card, **launcher.table(), "train": train}
+    if options.values.get("overrides_of_model_config"):
+        scenario["hf_overrides"] = options.values["overrides_of_model_config"]
     return launched("axolotl", scenario, (*notes, *options.notes(), *launcher.said()), options)
 
 

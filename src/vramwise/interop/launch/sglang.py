@@ -14,6 +14,7 @@ from vramwise.interop.launch.command import (
     words_for,
 )
 from vramwise.interop.launch.flags import Words
+from vramwise.interop.launch.overrides import WHOLE, config_overrides
 from vramwise.interop.launch.values import Meaning, fraction, positive, switch, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 
@@ -41,7 +42,6 @@ UNCOUNTED = {
     "--enable-hierarchical-cache": "its second level is in host memory",
     "--enable-dp-attention": "attention is taken as split over the ranks",
     "--attn-dp-size": "attention is taken as split over the ranks",
-    "--json-model-override-args": "the model's own config is used",
     "--disaggregation-mode": "transfer buffers",
 }
 _DATA_PARALLEL = ("--dp", "--dp-size", "--data-parallel-size")
@@ -52,6 +52,7 @@ _SPECULATIVE = {
     "--speculative-draft-model": "model",
     "--speculative-num-draft-tokens": "num_tokens",
 }
+OVERRIDES = {"--json-model-override-args": WHOLE}
 CAPTURED = ("--cuda-graph-bs", "--cuda-graph-bs-decode")
 _LORA = ("--enable-lora", "--lora-paths", "--max-loras-per-batch", "--max-lora-rank", "--lora-target-modules")
 _APART = frozenset(
@@ -61,6 +62,7 @@ _APART = frozenset(
         *_EXPERT_PARALLEL,
         *_SPECULATIVE,
         *_LORA,
+        *OVERRIDES,
         "--config",
         "--model-path",
         "--model",
@@ -100,6 +102,7 @@ def read(start: Start) -> Launch:
     read_flags = frozenset(MEANINGS) | _APART
     notes.extend(notes_of("SGLang", words, read_flags, UNCOUNTED, words.loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    scenario |= config_overrides(words, OVERRIDES)
     return Launch("sglang", scenario, tuple(notes), understood_of(words, read_flags))
 
 

@@ -19,6 +19,7 @@ from vramwise.interop.launch.command import (
     words_for,
 )
 from vramwise.interop.launch.flags import Words
+from vramwise.interop.launch.overrides import WHOLE, config_overrides
 from vramwise.interop.launch.values import Meaning, fraction, switch, table, whole, word
 from vramwise.scenario.names import SERVE_QUANTIZATION, SERVE_QUANTIZATION_SPELLINGS
 
@@ -76,7 +77,6 @@ MEANINGS = {
 SWITCHES = {"VLLM_USE_FLASHINFER_SAMPLER": "flashinfer_sampler", "VLLM_USE_V2_MODEL_RUNNER": "use_v2_runner"}
 UNCOUNTED = {
     "--kv-transfer-config": "connectors keep buffers of their own",
-    "--hf-overrides": "the model's own config is used",
     "--num-gpu-blocks-override": "the number of blocks is worked out",
     "--disable-sliding-window": "windowed layers keep their windows here",
     "--enable-dbo": "its second batch of activations",
@@ -84,11 +84,12 @@ UNCOUNTED = {
     **dict.fromkeys(_COMPILATION, "of it only cudagraph_capture_sizes is read"),
     "--max-cudagraph-capture-size": "the default graph sizes are used",
 }
+OVERRIDES = {"--hf-overrides": WHOLE, "--rope-scaling": "rope_scaling"}
 CAPTURED = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
 _READ_APART = frozenset({
     "--model", "--quantization", "-q", "--enable-lora", "--max-loras", "--max-lora-rank", "--speculative-config", "-sc",
     "--speculative-model", "--num-speculative-tokens", "--spec-method", "--spec-model", "--spec-tokens",
-    "--calculate-kv-scales", "--config", _LEVEL, *CAPTURED,
+    "--calculate-kv-scales", "--config", _LEVEL, *CAPTURED, *OVERRIDES,
 })  # fmt: skip
 _DEFAULT_LORA_RANK = 16
 _BENCHES = frozenset({"throughput", "latency", "startup", "mm-processor", "forward"})
@@ -131,6 +132,7 @@ def read(start: Start) -> Launch:
     read_flags = frozenset(MEANINGS) | _READ_APART
     notes.extend(notes_of("vLLM", words, read_flags, UNCOUNTED, loose))
     scenario: dict[str, object] = {"model": model, "task": "serve", "serve": settings}
+    scenario |= config_overrides(words, OVERRIDES)
     return Launch("vllm", scenario, tuple(notes), understood_of(words, read_flags))
 
 
