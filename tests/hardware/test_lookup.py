@@ -263,3 +263,9 @@ def test_no_card_is_said_by_their_number() -> None:
 def test_a_number_without_a_card_is_told_so(name: str) -> None:
     with pytest.raises(UnknownNameError, match="a number of cards stands before their name, such as 2xh100"):
         find_gpu(name)
+
+
+def test_nothing_of_a_card_is_no_card() -> None:
+    assert find_gpu("0.5% of h100").gpu.id == "0.5% of h100-sxm-80gb"
+    with pytest.raises(UnknownNameError):
+        find_gpu("0% of h100")

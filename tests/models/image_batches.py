@@ -105,6 +105,10 @@ CASES: dict[str, Case] = {
               vision_feature_select_strategy="full"),
         Images(2, 3, 3, tokens=10), square,
     ),
+    "llava from what comes before the layers": (
+        whole("llava", {**TOWER, "model_type": "clip_vision_model"}, {"model_type": "llama"}, vision_feature_layer=-4),
+        Images(1, 3, 3, tokens=9), square,
+    ),
     "qwen2_vl": (
         whole("qwen2_vl", {**FRAMES, "embed_dim": 16, "model_type": "qwen2_vl"}, {"model_type": "qwen2_vl_text"}),
         Images(1, 4, 6, tokens=6), frames,
