@@ -95,6 +95,20 @@ def test_the_ceiling_is_bandwidth_over_bytes_of_a_token(capsys):
     assert row["tokens_per_second_basis"] == "ceiling, bandwidth 936 GB/s"
 
 
+def test_a_token_passes_few_of_the_experts():
+    """8 of Qwen3-30B-A3B's 128, in a checkpoint and in files."""
+    (row,) = vramwise.fit("h100", task="serve", models=["Qwen/Qwen3-30B-A3B"])
+    result = estimate({"model": row.model, **row.scenario})
+    parts = {one.name: one.bytes for one in result.phases[0].components.find("weights").children}
+    always = sum(parts[name] for name in ("norms", "attention", "routers", "output head"))
+    cache = result.quantities["kv_cache_bytes"].expected / result.quantities["max_concurrency"].expected
+    assert row.ceiling.bytes_per_token == pytest.approx(always + parts["experts"] * 8 / 128 + cache, rel=1e-3)
+    (row,) = vramwise.fit("rtx-4090", task="serve", models=["Qwen/Qwen3-30B-A3B"])
+    held = estimate({"model": row.model, **row.scenario}).quantities
+    read = row.ceiling.bytes_per_token - held["kv_cache_bytes"].expected
+    assert 0.1 < read / held["weights"].expected < 0.15
+
+
 def test_unequal_cards_read_their_shares_in_turn():
     model = ["Qwen/Qwen2.5-32B-Instruct"]
     (both,) = vramwise.fit(gpus=["4090", "3090"], task="serve", models=model, params=(30e9, 35e9))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from vramwise.errors import ScenarioError
 from vramwise.scenario import Scenario
 from vramwise.scenario.definition import DEFAULTS, KINDS, TABLES
-from vramwise.scenario.values import Fraction
+from vramwise.scenario.values import Choice, Fraction
 
 CASES = Path(__file__).parents[2] / "benchmarks" / "cases"
 
@@ -310,3 +310,24 @@ def test_anything_is_read_or_refused_with_a_path(task, table, top):
 def test_what_people_write_instead_says_what_they_look_for(data, said):
     with pytest.raises(ScenarioError, match=said):
         Scenario.from_dict({"model": "llama-3.1-8b", **data})
+
+
+def test_a_spelling_stands_for_one_of_the_names():
+    choices = [kind for table in KINDS.values() for kind in table.values() if isinstance(kind, Choice)]
+    assert len(choices) > 30
+    for kind in choices:
+        assert {*kind.spellings.values()} - {None} <= {*kind.names}, kind.help
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "given", "said"),
+    [
+        ("serve", "dtype", "fp8", "quantized weights are quantization fp8"),
+        ("generate", "dtype", "fp8_e4m3", "expected one of auto, bf16, fp16, fp32"),
+        ("generate", "dtype", "nf4", "quantized weights are quantization bitsandbytes-nf4"),
+        ("serve", "dtype", "int4", "quantized weights are no dtype; 4 bits are awq"),
+        ("train", "precision", "4bit", "frozen weights of 4 bits are method qlora"),
+    ],
+)
+def test_a_dtype_of_quantized_weights_is_told_its_key(task, key, given, said):
+    assert said in problem_of({"model": "m", "task": task, task: {key: given}})

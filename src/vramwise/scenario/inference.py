@@ -50,7 +50,13 @@ class ServeSettings(Settings):
         "the inference engine", names.ENGINES, names.ENGINE_SPELLINGS, meant=names.ENGINES_MEANT, more=added_engines
     )
     engine_version: str | None = text("its version, as text; defaults differ by version")
-    dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS, owner=SERVERS)
+    dtype: str = choice(
+        "dtype of weights and compute",
+        names.SERVE_DTYPES,
+        names.DTYPE_SPELLINGS,
+        meant=names.SERVE_DTYPES_MEANT,
+        owner=SERVERS,
+    )
     quantization: str | None = maybe(
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
         meant=names.SERVE_QUANTIZATION_MEANT, owner=SERVERS,
@@ -235,7 +241,9 @@ class GenerateSettings(Settings):
 
     engine: str = choice("transformers", ("transformers",), {"hf": "transformers"})
     engine_version: str | None = text("its version, as text")
-    dtype: str = choice("dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS)
+    dtype: str = choice(
+        "dtype of weights and compute", names.SERVE_DTYPES, names.DTYPE_SPELLINGS, meant=names.SERVE_DTYPES_MEANT
+    )
     quantization: str | None = maybe(
         "format of the weights", names.SERVE_QUANTIZATION, names.SERVE_QUANTIZATION_SPELLINGS,
         meant=names.SERVE_QUANTIZATION_MEANT,

@@ -326,6 +326,14 @@ SERVE_QUANTIZATION_MEANT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("bnb", "bitsandbytes-4bit", "bnb-4bit"), "bitsandbytes-nf4 or bitsandbytes-int8"),
 }
 """What people look for who write a format of the weights so."""
+SERVE_DTYPES_MEANT: Final[Mapping[str, str]] = {
+    **{word: f"quantized weights are no dtype; {meant}" for word, meant in SERVE_QUANTIZATION_MEANT.items()},
+    **{name: f"quantized weights are quantization {name}" for name in SERVE_QUANTIZATION},
+    "nf4": "quantized weights are quantization bitsandbytes-nf4",
+}
+PRECISIONS_MEANT: Final[Mapping[str, str]] = dict.fromkeys(
+    ("int4", "4bit", "4-bit", "nf4"), "frozen weights of 4 bits are method qlora"
+)
 GGUF_QUANT_OF_BITS: Final[Mapping[str, str]] = {
     "q2": "Q2_K", "q3": "Q3_K_M", "q4": "Q4_K_M", "q5": "Q5_K_M", "q6": "Q6_K", "q8": "Q8_0",
 }  # fmt: skip

@@ -55,7 +55,9 @@ class TrainSettings(Settings):
     )
     framework_version: str | None = text("versions of what runs it, as text")
     method: str = choice("which weights train", names.METHODS, {"full-finetuning": "full"})
-    precision: str = choice("dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS)
+    precision: str = choice(
+        "dtypes of weights and compute", names.PRECISIONS, names.PRECISION_SPELLINGS, meant=names.PRECISIONS_MEANT
+    )
     param_dtype: str | None = dtype_name("weights, if not as precision implies")
     grad_dtype: str | None = dtype_name("gradients, if not as precision implies")
     master_dtype: str | None = dtype_name("master copy of the weights, if not as precision implies")

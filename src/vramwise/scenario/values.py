@@ -302,12 +302,14 @@ def choice_kind(
     help: str, names: Sequence[str], spellings: Mapping[str, str] | None = None,
     more: Callable[[], Mapping[str, object]] | None = None, meant: Mapping[str, str] | None = None,
 ) -> Choice[str]:  # fmt: skip
-    """A `Choice` with its lookup table worked out once; `more`: names that plug-ins add, asked for when none fits."""
-    by_spelling = {**(spellings or {}), **{name: name for name in names}}
+    """A `Choice` with its lookup table worked out once, of those `spellings` that stand for one of the names.
+
+    `more`: names that plug-ins add, asked for when none fits.
+    """
+    known = {spelling: name for spelling, name in (spellings or {}).items() if name in names}
+    by_spelling = {**known, **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(
-        help=help, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, more=more, meant=meant
-    )
+    return Choice(help=help, names=tuple(names), spellings=known, _by_spelling=by_spelling, more=more, meant=meant)
 
 
 def optional_choice_kind(
@@ -315,11 +317,10 @@ def optional_choice_kind(
     meant: Mapping[str, str] | None = None,
 ) -> Choice[str | None]:  # fmt: skip
     """The same of a key that may be null, which a spelling may stand for ("none")."""
-    by_spelling: dict[str, str | None] = {**(spellings or {}), **{name: name for name in names}}
+    known = {spelling: name for spelling, name in (spellings or {}).items() if name is None or name in names}
+    by_spelling: dict[str, str | None] = {**known, **{name: name for name in names}}
     by_spelling |= {_plain(spelling): name for spelling, name in by_spelling.items()}
-    return Choice(
-        help=help, optional=True, names=tuple(names), spellings=spellings or {}, _by_spelling=by_spelling, meant=meant
-    )
+    return Choice(help=help, optional=True, names=tuple(names), spellings=known, _by_spelling=by_spelling, meant=meant)
 
 
 def _added(more: Callable[[], Mapping[str, object]] | None) -> Mapping[str, object]:
