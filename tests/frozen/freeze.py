@@ -41,14 +41,14 @@ def scenarios() -> dict[str, dict[str, Any]]:
     """Scenario of each measured case and each drawn one, by id."""
     found = {}
     for path in (*sorted(CASES.glob("*.jsonl")), SCENARIOS):
-        for case in _lines(path):
+        for case in lines_of(path):
             found[f"{path.stem}/{case['id']}"] = case["scenario"]
     return found
 
 
 def frozen() -> dict[str, Numbers]:
     """The numbers as they were frozen, by id."""
-    return {line.pop("id"): line for line in _lines(NUMBERS)}
+    return {line.pop("id"): line for line in lines_of(NUMBERS)}
 
 
 def numbers_of(scenario: Mapping[str, Any]) -> Numbers:
@@ -84,12 +84,12 @@ def _plain(number: Any) -> Any:
     return round(number, 6) if isinstance(number, float) else number
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def lines_of(path: Path) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         yield from map(json.loads, file)
 
 
-def _write(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     with written(path) as out:
         for line in lines:
             out.write(json.dumps(line, separators=(",", ":")) + "\n")
@@ -131,12 +131,12 @@ def main() -> int:
     parser.add_argument("--draw", action="store_true", help="draw other random scenarios first")
     asked = parser.parse_args()
     if asked.draw:
-        _write(SCENARIOS, _drawn())
+        write_lines(SCENARIOS, _drawn())
     whole = scenarios()
     with ProcessPoolExecutor() as pool:
         today = dict(zip(whole, pool.map(numbers_of, whole.values(), chunksize=16), strict=True))
     if asked.write or asked.draw:
-        _write(NUMBERS, ({"id": id_, **said} for id_, said in today.items()))
+        write_lines(NUMBERS, ({"id": id_, **said} for id_, said in today.items()))
         return 0
     then = frozen()
     lines = [line for id_, said in today.items() for line in differences(id_, then.get(id_, {}), said)]

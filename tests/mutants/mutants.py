@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -60,6 +61,9 @@ TESTED_FROM = {
     "web": ("cli",),
 }
 """Tests that use a package, beside those of its own folder; the first stand for that where it has none."""
+BROAD = ("tests/frozen/test_frozen_answers.py", "tests/frozen/test_frozen.py")
+NEAREST = 6
+"""So many files are asked before those that hold a little of everything, and the others after them."""
 LEAST_SHARE = 0.9
 BUDGET_CPU_S = 900  # a test that would begin later is not asked
 PATIENCE_CPU_S = 1800  # a mutant that makes a test run for ever was noticed
@@ -190,7 +194,8 @@ def asked_of(mutant: Mutant) -> list[str]:
     files = [file for name in named for file in (sorted(name.rglob("test_*.py")) if name.is_dir() else [name])]
     asked = dict.fromkeys((*near, *(str(file.relative_to(ROOT)) for file in files)))
     wanted = _words(f"{changed} {mutant.function}")
-    return sorted(asked, key=lambda name: -_in_common(wanted, name) * (2 if name in near else 1))
+    asked = dict.fromkeys(sorted(asked, key=lambda name: -_in_common(wanted, name) * (2 if name in near else 1)))
+    return list(dict.fromkeys((*islice(asked, NEAREST), *BROAD, *asked)))
 
 
 def _in_common(wanted: frozenset[str], test: str) -> float:
