@@ -10,7 +10,7 @@ import pytest
 from made_fleet import ASKED, CHAT_COMMAND, END, HOSTILE, START, TOKENS_AN_HOUR
 
 from vramwise.cli.main import main
-from vramwise.fleet.report import _days_plot
+from vramwise.fleet.report import BOTTOM, HEIGHT, _days_plot
 
 WEEK = 7 * 24
 MIB = 2**20
@@ -205,3 +205,11 @@ def test_of_many_days_some_are_dated() -> None:
     plot = _days_plot(days)
     assert plot.count("-0") + plot.count("-1") >= 8
     assert plot.count("<text") < 32
+
+
+def test_a_days_hours_are_stacked_to_its_sum() -> None:
+    part = {"idle_gpu_hours": 6.0, "launch_bound_gpu_hours": 2.0, "communication_gpu_hours": 4.0}
+    days = [{"start_s": 86_400 * i, "gpu_hours": hours, **part} for i, hours in enumerate((24.0, 48.0))]
+    drawn = [float(height) for height in re.findall(r'<rect [^>]*height="([0-9.]+)"', _days_plot(days))]
+    whole = HEIGHT - BOTTOM
+    assert drawn[:8] == pytest.approx([whole * hours / 48 for hours in (12, 4, 2, 6, 36, 4, 2, 6)], abs=0.06)

@@ -143,6 +143,17 @@ def cache_on_gpu(result: Result) -> float:
     return node.bytes / MIB
 
 
+def test_heads_of_latent_attention_are_unpacked_a_part_at_a_time() -> None:
+    """ik_llama.cpp b85a2a50d: of each head at hand keys and values in f16 (128 + 64 and 128 wide), and raw in f32."""
+    options = {"variant": "ik_llama.cpp", "gguf_quant": "custom", "n_ctx": 32768, "mla_attn": 3, "flash_attn": True}
+    one, two = (
+        serve("deepseek-ai/DeepSeek-R1", gpu_total_bytes=2**41, engine_version="b4200", attn_max_b=most, **options)
+        for most in (512, 1024)
+    )
+    sixteen_heads = 16 * 32768 * (2 * (128 + 64 + 128) + 4 * (128 + 128)) / MIB
+    assert mib(two, "compute_buffer") - mib(one, "compute_buffer") == sixteen_heads
+
+
 def test_quantized_and_latent_caches() -> None:
     """ik_llama.cpp logs of DeepSeek-R1: 1,166.62 MiB at 32,768 tokens; 4.77 MiB a token with whole heads."""
     latent = serve(

@@ -196,6 +196,7 @@ def test_a_mirror_that_has_no_list_of_files(network: FakeHub) -> None:
     assert found.config == TINY
     assert stored is not None
     assert len(stored.tensors) == 3
+    assert found.origin.startswith("Hugging Face Hub")  # ModelScope would have it, too
 
 
 def test_modelscope_answers_for_what_the_hub_does_not_have(network: FakeHub) -> None:

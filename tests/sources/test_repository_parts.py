@@ -12,6 +12,7 @@ from fake_hub import FakeHub, safetensors
 from vramwise import estimate
 from vramwise.errors import SourceError
 from vramwise.sources import resolve
+from vramwise.sources.adapters import MOST_TARGETS
 from vramwise.sources.reference import Reference, reference
 
 TINY: dict[str, Any] = {
@@ -157,6 +158,15 @@ def test_an_adapter_takes_its_base_model_along(network: FakeHub) -> None:
     assert (found.adapter.rank, found.adapter.targets, found.adapter.dtype) == (32, ("q_proj", "v_proj"), "bf16")
     assert found.adapter.stored_bytes == 32 * 64 * 2
     assert f"someone/adapter is an adapter (LORA of rank 32) of {NAME}" in str(found.note)
+
+
+def test_targets_are_kept_up_to_their_limit(tmp_path: Path) -> None:
+    for many, kept in ((MOST_TARGETS, MOST_TARGETS), (MOST_TARGETS + 1, 0)):
+        changed = {"base_model_name_or_path": "gpt2", "target_modules": [f"layer.{i}" for i in range(many)]}
+        (tmp_path / "adapter_config.json").write_text(json.dumps({**ADAPTER, **changed}))
+        adapter = resolve(str(tmp_path)).adapter
+        assert adapter is not None
+        assert len(adapter.targets) == kept
 
 
 def test_an_adapter_in_a_folder(tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ def answer(model: str = LLAMA, num_gpus: int = 8, **train: Any) -> Result:
         (64, {"pipeline_parallel_size": 64}, r"64 stages are more than the 32 layers; expected 1, 2, 4, 8, 16, 32$"),
         (8, {"framework": "megatron", "pipeline_parallel_size": 2, "virtual_pipeline_parallel_size": 5,
              "pipeline_schedule": "interleaved-1f1b"}, r"2 stages × 5 .* 32 layers; expected 1, 2, 4, 8, 16$"),
+        (4, {"pipeline_parallel_size": 4, "virtual_pipeline_parallel_size": 16,
+             "pipeline_schedule": "interleaved-1f1b"}, r"4 stages × 16 .* 32 layers; expected 1, 2, 3, 4, 5, 6, 7, 8$"),
         (4, {"pipeline_parallel_size": 4, "pipeline_layers": [9, 9, 9]},
          r"3 stages of 27 layers .* expected 4 of 32, such as 8, 8, 8, 8$"),
         (4, {"pipeline_parallel_size": 4, "pipeline_layers": [9, 9, 9, 9]}, r"4 stages of 36 layers"),

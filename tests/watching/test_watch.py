@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -190,6 +191,32 @@ def test_lightning_runs_the_same_watch(tmp_path):
     )  # fmt: skip
     trainer.fit(Module(), torch.utils.data.DataLoader(torch.randint(0, 512, (4, LENGTH)), batch_size=2))
     assert callback.watched.scenario.train.micro_batch_size == 2
+    assert len(callback.watched.rows) == 2
+
+
+def test_a_step_of_lightning_ends_where_its_optimizer_stepped(monkeypatch):
+    """Of its callback two hooks are called here as its Trainer calls them, twice for each step of two micro-batches."""
+    monkeypatch.setattr("vramwise.watching.following._lightning", lambda: SimpleNamespace(Callback=object))
+    callback = vramwise.watch(log=[].append).lightning_callback()
+    model = tiny_model()
+    optimizer, logged = torch.optim.AdamW(model.parameters()), []
+    module = torch.nn.ModuleDict({"model": model})
+    module.log_dict = logged.append
+    trainer = SimpleNamespace(
+        optimizers=[optimizer], global_step=0, logger=object(), accumulate_grad_batches=2, world_size=1,
+        gradient_clip_val=None, precision="32-true", max_steps=2,
+    )  # fmt: skip
+    callback.on_train_start(trainer, module)
+    for batch in range(4):
+        ids = torch.randint(0, 512, (2, LENGTH))
+        model(input_ids=ids, labels=ids).loss.backward()
+        if batch % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            trainer.global_step += 1
+        callback.on_train_batch_end(trainer, module)
+        assert len(logged) == (batch + 1) // 2
+    callback.on_train_end(trainer, module)
     assert len(callback.watched.rows) == 2
 
 
