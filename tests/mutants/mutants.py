@@ -21,6 +21,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -67,7 +68,7 @@ NEAREST = 6
 LEAST_SHARE = 0.9
 BUDGET_CPU_S = 900  # a test that would begin later is not asked
 PATIENCE_CPU_S = 1800  # a mutant that makes a test run for ever was noticed
-PATIENCE_S = 7200  # one that makes it wait for ever too
+PATIENCE_S = 600  # one that makes it wait for ever too: so long nothing that the tests started used a processor
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -282,15 +283,35 @@ def first_failure(sources: Path, tests: list[str]) -> str:
         [*limited, *asked, *tests], cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, errors="replace", start_new_session=True,
     ) as running:  # fmt: skip
-        try:
-            printed, _ = running.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(running.pid, signal.SIGKILL)  # with the programs that the tests started
-            return "no end"
+        used, since = 0, time.monotonic()
+        while True:
+            try:
+                printed, _ = running.communicate(timeout=30)
+                break
+            except subprocess.TimeoutExpired:
+                ticks = _ticks(running.pid)
+                if ticks != used:
+                    used, since = ticks, time.monotonic()
+                elif time.monotonic() - since > PATIENCE_S:
+                    os.killpg(running.pid, signal.SIGKILL)  # with the programs that the tests started
+                    return "no end"
     if running.returncode == 0:
         return ""
     named = (line for line in printed.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     return next(named, printed.strip().rpartition("\n")[2] or f"pytest ended with {running.returncode}")
+
+
+def _ticks(session: int) -> int:
+    """Processor time of all processes of a session (proc_pid_stat(5): fields 6, 14 and 15)."""
+    found = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text("utf-8").rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if int(fields[3]) == session:
+            found += (int(fields[11]) + int(fields[12])) // 100
+    return found
 
 
 def main() -> int:
