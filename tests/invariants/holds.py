@@ -17,7 +17,7 @@ from vramwise.result_schema import result_schema
 
 LONGEST_COMPLAINT = 700
 FRACTIONS = frozenset({"max_concurrency", "tokens_per_second", "step_time_s"})
-NO_KERNEL = ("does not run on", "does not multiply in")  # the card lacks it, however much memory there is
+NO_KERNEL = ("does not run on", "does not multiply in", "has no kernel for")  # however much memory there is
 LLAMA_CPP = ("llama.cpp", "ollama")
 
 
@@ -91,12 +91,14 @@ def low_ends_keep_what_is_certain(result: Result) -> None:
 def ranks_hold_the_peak(result: Result) -> None:
     """The heaviest rank is the one whose moments are shown; llama.cpp's moments are sums over its devices.
 
-    Of a server that does not fit those of the stage that lacks most are shown, which need not hold most.
+    Of a server that does not fit those of the stage that lacks most are shown, which need not hold most, and of unequal
+    cards under `device_map` those of the one with the least room left.
     """
     if not result.ranks or not result.phases or result.scenario.get("serve", {}).get("engine") in LLAMA_CPP:
         return
     heaviest, shown = max(rank.bytes for rank in result.ranks), max(phase.bytes for phase in result.phases)
-    if "serve" in result.scenario and result.verdict is not None and not result.verdict.fits:
+    lacks_most = "serve" in result.scenario and result.verdict is not None and not result.verdict.fits
+    if lacks_most or "gpus" in result.scenario:
         assert heaviest >= shown, result.ranks
     else:
         assert heaviest == shown, result.ranks
