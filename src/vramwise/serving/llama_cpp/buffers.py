@@ -23,9 +23,10 @@ from vramwise.serving.llama_cpp.builds import (
     TWO_INPUT_COPIES_BUILD,
 )
 from vramwise.serving.llama_cpp.cache import cache_bytes
+from vramwise.serving.llama_cpp.devices import HOST
 from vramwise.serving.llama_cpp.ggml.reserve import compute_buffers
 from vramwise.serving.llama_cpp.own_engine import most_pool_bytes
-from vramwise.serving.llama_cpp.placement import Placement
+from vramwise.serving.llama_cpp.placement import Placement, told_device, told_rules
 from vramwise.serving.llama_cpp.scratch import (
     Sizes,
     attention_bytes,
@@ -138,11 +139,12 @@ class _Work:
         stays = plan.is_ik and (plan.settings.fused_moe or plan.settings.run_time_repack)
         few = u < LEAST_OFFLOADED_BATCH and not plan.is_ik
         self.experts = placed.host_expert_bytes if placed is not None and not stays and not few else 0
+        self.layer_rows = 4 * u * _layer_row_width(model)  # every layer reads its part (gemma4.cpp inp_per_layer)
         self.inputs = {"u": u, "o": plan.outputs, "V": s.vocabulary, "E": s.hidden, "H": s.heads, "n": n,
                        "copies": plan.input_copies,
                        "copied_output_bytes": copied_output,
                        "copied_expert_bytes": self.experts}  # fmt: skip
-        self.formula = "max(4·o·(V + E) + copied output, block + masks + copied experts)"
+        self.formula = "max(4·o·(V + E) + copied output, block + masks + copied experts + rows for each layer)"
 
     def on_device(self, device: int, has_output: bool, is_first: bool) -> int:
         """Pipelined devices keep every copy of their inputs beside whichever is larger. Experts that lie on the host
@@ -159,7 +161,7 @@ class _Work:
 
     def block(self, experts: int = 0) -> int:
         """A block with its masks, and the experts of the host that are copied for it."""
-        return max(self.cast, max(self.attention, self.feed_forward + experts) + self.masks)
+        return max(self.cast, max(self.attention, self.feed_forward + experts) + self.masks + self.layer_rows)
 
     def _unknown_block(self) -> int:
         """ik_llama.cpp's block with flash attention."""
@@ -212,7 +214,7 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     copies = _input_copies(model, plan, u) + plan.input_copies - 1
     rest = copies * 4 * u * s.hidden + (IK_INDEX_BYTES if plan.is_ik else INDEX_BYTES) * u
     rest += index_bytes(plan, s, u) * plan.input_copies * (2 if reads_windows(model) else 1)  # a cache of each kind
-    rest += 4 * u * _layer_row_width(model)
+    rest += 4 * u * _looked_up_width(model, plan)
     half, whole = 2 * cells + rest, 4 * cells + rest
     stated = plan.build_is_stated
     newest = plan.build >= (IK_HALF_MASK_BUILD if plan.is_ik else HALF_MASK_BUILD)
@@ -227,10 +229,16 @@ def host_node(model: Model, plan: Plan, placed: Placement) -> Node:
     )  # fmt: skip
 
 
+def _looked_up_width(model: Model, plan: Plan) -> int:
+    """The embeddings for each layer are read where their table lies, which is the host (llama-arch.cpp
+    LLM_TENSOR_PER_LAYER_TOKEN_EMBD), but for a rule that sends it to a device."""
+    told = told_device("per_layer_token_embd", None, told_rules(plan))
+    return _layer_row_width(model) if told in (None, HOST) else 0
+
+
 @of_model
 def _layer_row_width(model: Model) -> int:
-    """Of a token's embeddings for each layer (Gemma 3n, Gemma 4's E models), whose table is read where it lies: on the
-    host, as an input (llama-arch.cpp LLM_TENSOR_PER_LAYER_TOKEN_EMBD)."""
+    """Of a token's embeddings for each layer (Gemma 3n, Gemma 4's E models)."""
     tables = (p.shape[1] for p in model.all_parameters if p.module.endswith("embed_tokens_per_layer"))
     return next(tables, 0)
 
