@@ -24,7 +24,7 @@ COUNTS = {
     "serving-mlx.jsonl": (23, 23),
     "serving-predicted.jsonl": (88, 250),
     "serving-threads.jsonl": (17, 41),
-    "serving-unseen.jsonl": (158, 483),
+    "serving-unseen.jsonl": (172, 536),
     "serving-vllm-2026.jsonl": (37, 120),
     "serving-vllm019.jsonl": (38, 292),
     "serving.jsonl": (160, 395),
