@@ -9,6 +9,7 @@ from vramwise.measure.classes import fills_masks, loader_of
 from vramwise.measure.job import Job
 from vramwise.measure.libraries import library
 from vramwise.models.meta_device import without_code
+from vramwise.sources.adapters import ALL_LINEAR
 
 _DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _TURNS: Final = ("rope_parameters", "rope_scaling")
@@ -147,15 +148,15 @@ def _compute(settings: Mapping[str, object]) -> str:
 def adapted(model: Any, settings: Mapping[str, Any]) -> Any:
     """The model in peft's LoRA layers; adapters in fp32 as peft makes them, or in the base's dtype."""
     peft = library("peft")
-    targets = settings.get("lora_targets", "all-linear")
+    named = settings.get("lora_targets", ALL_LINEAR)
+    targets = ALL_LINEAR if list(named) == [ALL_LINEAR] else named  # peft takes the word by itself alone
     kind: str | None = "SEQ_2_SEQ_LM" if getattr(model.config, "is_encoder_decoder", False) else "CAUSAL_LM"
     generates = model.main_input_name == "input_ids" and hasattr(model, "prepare_inputs_for_generation")
     if fills_masks(model) or not generates:
         kind = None  # peft has no kind of its own for masked tokens, for images and for what has no head
     lora = peft.LoraConfig(
         r=settings.get("lora_rank", 8), lora_dropout=settings.get("lora_dropout", 0.0),
-        use_dora=settings.get("dora", False),
-        target_modules=targets if isinstance(targets, str) else list(targets), task_type=kind,
+        use_dora=settings.get("dora", False), target_modules=targets, task_type=kind,
     )  # fmt: skip
     return peft.get_peft_model(model, lora, autocast_adapter_dtype=settings.get("lora_dtype", "fp32") == "fp32")
 

@@ -83,8 +83,9 @@ def fills_masks(model: object) -> bool:
     return type(model).__name__.endswith("ForMaskedLM")
 
 
-def batch_of(model: object, settings: Mapping[str, Any], device: str) -> dict[str, Any]:
-    """What one forward pass of training is called with, and its labels. Raises UsageError for what has no loss."""
+def batch_of(model: object, settings: Mapping[str, Any], device: str, *, caches: bool = False) -> dict[str, Any]:
+    """What one forward pass of training is called with, and its labels; `caches`: nobody turns the cache of keys and
+    values off that the model's config asks for. Raises UsageError for what has no loss."""
     torch, inner = library("torch"), _inner(model)
     samples, tokens = int(settings.get("micro_batch_size", 1)), int(settings.get("sequence_length", 1))
     takes = inspect.signature(type(inner).forward).parameters
@@ -103,7 +104,7 @@ def batch_of(model: object, settings: Mapping[str, Any], device: str) -> dict[st
     ids = torch.randint(0, _vocabulary(inner), (samples, tokens), device=device)
     if type(inner).__name__.endswith("ForSequenceClassification"):
         return {"input_ids": ids, "labels": torch.zeros(samples, dtype=ids.dtype, device=device)}
-    without_cache = {} if fills_masks(inner) else {"use_cache": False}
+    without_cache = {} if caches or fills_masks(inner) else {"use_cache": False}
     if inner.main_input_name == "input_features":
         frames = samples, config.num_mel_bins, _FRAMES_A_POSITION * config.max_source_positions
         return {"input_features": torch.zeros(frames, dtype=inner.dtype, device=device), "labels": ids, **without_cache}

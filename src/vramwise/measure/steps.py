@@ -18,6 +18,7 @@ from vramwise.measure.job import Job
 from vramwise.measure.libraries import is_installed, library
 from vramwise.measure.optimizing import optimizer_for, state_tensors
 from vramwise.measure.recorder import ALLOCATION_BYTES, Recorder, local
+from vramwise.scenario import Scenario
 from vramwise.scenario.names import FRAMEWORKS
 from vramwise.units import round_up
 
@@ -38,6 +39,11 @@ class TrainingRun:
         self.parameters = trains(model)
         self.optimizer = optimizer_for(self.settings, self.parameters)
         self.scaler = self._scaler()
+        train = Scenario.from_dict(job.scenario).train
+        framework = framework_named(train.framework)
+        self.names_outputs = framework.names_logits(train) if train.keeps_outputs is None else train.keeps_outputs
+        self.caches = framework.caches_in_training(train)
+        self.outputs: Any = None
         self.notes = ModuleNotes(getattr(model, "module", model), recorder)  # DDP holds the model as `module`
         self._mark_the_loss(model)
         if sees_more_than_text(model):
@@ -62,7 +68,7 @@ class TrainingRun:
 
     def batch(self) -> dict[str, Any]:
         """What a step reads, by name."""
-        return batch_of(self.model, self.settings, self.job.device)
+        return batch_of(self.model, self.settings, self.job.device, caches=self.caches)
 
     def sizes(self) -> dict[str, int]:
         """Bytes of what lives between the moments, by tensor."""
@@ -79,8 +85,11 @@ class TrainingRun:
         (loss / int(self.settings.get("gradient_accumulation_steps", 1))).backward()
 
     def _loss(self, batch: Mapping[str, Any]) -> Any:
-        """In a function of its own, so that outputs end with it as they do in Trainer.compute_loss."""
+        """In a function of its own, so that outputs end with it as they do in Trainer.compute_loss; a loop that names
+        them keeps them until the next ones are there."""
         outputs = self.model(**batch)
+        if self.names_outputs:
+            self.outputs = outputs
         return outputs.loss
 
     def _optimizer_step(self, step: int) -> None:
