@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -56,6 +57,7 @@ def test_a_wheel_holds_what_answers_need_and_answers_as_the_checkout_does(wheels
     }
     assert ours - names == set()
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert any(name.endswith(".dist-info/licenses/src/vramwise/web/page/vendor/uPlot.LICENSE") for name in names)
     asked = ["-m", "vramwise", "estimate", "llama-3.1-8b", "--task", "load", "--json"]
     said = [
         subprocess.run(
@@ -100,8 +102,21 @@ def test_the_bill_of_materials_names_what_is_asked_for():
     scopes = {one["name"].lower(): one["scope"] for one in made["components"]}
     assert all(scopes[name] == "required" for name in ("numpy", "pyyaml", "rich"))
     assert scopes["fastapi"] == "optional"
+    assert next(one["purl"] for one in made["components"] if one["name"] == "uPlot") == "pkg:npm/uplot@1.6.32"
     assert made["metadata"]["component"]["version"] == vramwise.__version__
     assert made == sbom.bill()
+
+
+def test_other_peoples_files_are_those_that_were_released():
+    folder = ROOT / "src/vramwise/web/page/vendor"
+    named = json.loads((folder / "vendored.json").read_text("utf-8"))
+    hashes = {name: sha256 for one in named for name, sha256 in one["sha256"].items()}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    assert found.pop("vendored.json")
+    assert found == hashes
+    for one in named:
+        assert one["purl"].endswith(f"@{one['version']}")
+        assert one["license_file"] in hashes
 
 
 def test_recipes_ask_for_what_the_package_asks_for():

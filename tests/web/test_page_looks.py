@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from vramwise.cli.main import main
+from vramwise.colours import TERMS
 from vramwise.web.api import answer
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -20,6 +22,23 @@ SERVING = "#model=llama-3.1-8b&task=serve&gpu=rtx-4090&serve.max_model_len=8192"
 TUNING = "#model=qwen2.5-0.5b&task=train&gpu=rtx-4060&train.method=lora&train.micro_batch_size=8"
 CUT = "all => all.filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.innerText.slice(0, 60))"
 BROKEN = "all => all.filter(one => one.getClientRects().length > 1).map(one => one.innerText)"
+
+TIMELINE = """async () => {
+  const { timeline } = await import("./timeline.js");
+  const values = Float64Array.from({ length: 5000 }, (_, i) => i * 2 ** 20);
+  window.box = timeline([{ name: "allocated", values }], "kept");
+  document.getElementById("view").replaceChildren(window.box);
+}"""
+INK = """() => {
+  const canvas = box.querySelector("canvas");
+  const dots = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+  const found = new Set();
+  for (let i = 0; i < dots.length; i += 4) {
+    const [red, green, blue, ink] = dots.subarray(i, i + 4);
+    if (ink === 255) found.add("#" + [red, green, blue].map((one) => one.toString(16).padStart(2, "0")).join(""));
+  }
+  return [...found];
+}"""
 
 
 def shown(page: Any, address: str, scenario: str, view: str = "why") -> None:
@@ -112,11 +131,61 @@ def test_a_setting_is_asked_for_in_words(page: Any, address: str) -> None:
 def test_a_timeline_says_its_scale_and_what_is_pointed_at(page: Any, address: str, tmp_path: Path) -> None:
     shown(page, address, SERVING, "files")
     given(page, "snapshot.pickle", FILES["snapshot.pickle"][0](), tmp_path)
-    page.hover("canvas", position={"x": 700, "y": 50})
+    page.hover(".timeline .u-over", position={"x": 600, "y": 50})
     assert page.inner_text(".pointed") == "Event 2 · allocated 512 B · reserved 2.00 KiB"
     assert "peak here 512 B" in page.inner_text(".readout")
     page.hover("h1, .brand")
     page.wait_for_function("() => document.querySelector('.pointed').textContent === ''")
+
+
+def test_a_timeline_is_drawn_in_the_colours_of_the_moment(page: Any, address: str) -> None:
+    shown(page, address, SERVING)
+    page.evaluate(TIMELINE)
+    page.wait_for_selector(".timeline canvas")
+    light, dark = TERMS[0]
+    assert light in page.evaluate(INK)
+    page.click("#theme")
+    page.wait_for_function(f"() => ({INK})().includes('{dark}')")
+    assert light not in page.evaluate(INK)
+    page.click("#theme")
+
+
+def test_a_timeline_ends_with_its_view_and_comes_back_as_it_was(page: Any, address: str) -> None:
+    """What draws it listens to the window: left behind, it would keep a million samples for each file dropped."""
+    shown(page, address, SERVING)
+    page.evaluate(TIMELINE)
+    page.wait_for_selector(".timeline canvas")
+    page.focus(".timeline")
+    page.keyboard.press("+")
+    assert "events 1,250 – 3,750 of 5,000" in page.inner_text(".readout")
+    page.evaluate("() => box.remove()")
+    page.wait_for_function("() => !box.querySelector('canvas')")
+    page.evaluate("() => document.getElementById('view').replaceChildren(box)")
+    page.wait_for_selector(".timeline canvas")
+    assert "events 1,250 – 3,750 of 5,000" in page.inner_text(".readout")
+    page.set_viewport_size({"width": 375, "height": 812})
+    page.wait_for_function("() => box.querySelector('.uplot').clientWidth <= 375")
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 375
+
+
+def test_a_timeline_is_zoomed_by_the_wheel_and_moved_by_dragging(page: Any, address: str) -> None:
+    shown(page, address, SERVING)
+    page.evaluate(TIMELINE)
+    place = page.locator(".timeline .u-over").bounding_box()
+    middle, high = place["x"] + place["width"] / 2, place["y"] + 50
+
+    def ends() -> list[int]:
+        return [int(one.replace(",", "")) for one in re.findall(r"[\d,]+", page.inner_text(".readout"))[:2]]
+
+    page.mouse.move(middle, high)
+    page.mouse.wheel(0, -100)
+    page.wait_for_function("() => !box.querySelector('.readout').textContent.includes('events 0 – 5,000')")
+    assert ends() == pytest.approx([500, 4500], abs=5)
+    page.mouse.down()
+    page.mouse.move(middle - place["width"] / 16, high)
+    page.mouse.up()
+    page.mouse.move(middle, high)
+    assert ends() == pytest.approx([750, 4750], abs=5)
 
 
 def test_a_plan_that_changes_nothing_has_nothing_to_apply(page: Any, address: str) -> None:

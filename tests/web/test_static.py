@@ -42,6 +42,8 @@ def test_the_folder_holds_page_runtime_and_program(tmp_path, runtime, capsys):
     assert said["image"] is None
     assert hashlib.sha256(package).hexdigest() == said["package"]["sha256"]
     assert (target / said["worker"]).is_file()
+    assert (target / "vendor" / "uPlot.esm.js").read_bytes() == (static.PAGE / "vendor" / "uPlot.esm.js").read_bytes()
+    assert "Copyright" in (target / "vendor" / "uPlot.LICENSE").read_text()
     assert (target / said["runtime"] / "pyodide.asm.wasm").read_bytes() == b"pyodide.asm.wasm"
     assert main(["web", "--static", str(target), "--runtime", str(runtime)]) == 0  # written again over itself
 

@@ -1,4 +1,5 @@
-"""A bill of materials (CycloneDX 1.6) of an installed vramwise: itself, and everything that it asks for, with versions.
+"""A bill of materials (CycloneDX 1.6) of an installed vramwise: itself, what is part of its page, and everything that
+it asks for, with versions.
 
 python tools/packages/sbom.py > sbom.json, in the environment that is meant. What an extra brings is `optional`.
 """
@@ -10,6 +11,7 @@ import re
 import sys
 import uuid
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.resources import files
 
 NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -21,7 +23,7 @@ def bill() -> dict[str, object]:
     optional = {name: one for name, one in _closure(own, extras=True).items() if name not in required}
     found = {**dict.fromkeys(required, "required"), **dict.fromkeys(optional, "optional")}
     every = {**required, **optional}
-    components = [_component(every[name], found[name]) for name in sorted(every)]
+    components = [_component(every[name], found[name]) for name in sorted(every)] + _vendored()
     seed = json.dumps([own.version, components], sort_keys=True)
     return {
         "bomFormat": "CycloneDX",
@@ -44,6 +46,19 @@ def _component(one: Distribution, scope: str) -> dict[str, object]:
         "type": "library", "bom-ref": _reference(one), "name": one.name, "version": one.version, "scope": scope,
         "purl": _reference(one), **named,
     }  # fmt: skip
+
+
+def _vendored() -> list[dict[str, object]]:
+    """Other people's files in the package, as `vendored.json` beside them names them."""
+    text = (files("vramwise") / "web/page/vendor/vendored.json").read_text("utf-8")
+    return [
+        {
+            "type": "library", "bom-ref": one["purl"], "name": one["name"], "version": one["version"],
+            "scope": "required", "purl": one["purl"], "licenses": [{"license": {"id": one["license"]}}],
+            "hashes": [{"alg": "SHA-512", "content": one["archive_sha512"]}],
+        }
+        for one in json.loads(text)
+    ]  # fmt: skip
 
 
 def _reference(one: Distribution) -> str:

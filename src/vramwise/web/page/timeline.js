@@ -1,151 +1,134 @@
-/* A timeline of memory on a canvas: the smallest and the largest value of every pixel's samples are drawn, so that a
-   peak of one sample stays visible at any zoom. Wheel and drag, or the keys + − ← → 0; what is pointed at is said below. */
+/* A timeline of memory, drawn by uPlot. Wheel and drag, or the keys + − ← → 0; what is pointed at is said below. */
 
 import { fill, h } from "./dom.js";
+import { drawn, extremesOf, isCondensed } from "./extremes.js";
 import { count, number, sizeText } from "./format.js";
 import { t } from "./i18n.js";
 
 const HEIGHT = 240;
-const BLOCK = 256;
+const LEAST_WIDTH = 200;
 const LINES = 4;
+const LEAST_SHOWN = 8;
+const COLOURS = ["c0", "c3"];
+const FAINT = "2e"; // behind a colour #rrggbb: 18 % of it
 
-/* series: [{name, values: Float64Array}]; the first one is filled. */
-export function timeline(series, label) {
+/* named: [{name, values: Float64Array}]; the first one is filled. uPlot comes with the first timeline that is shown. */
+export function timeline(named, label) {
+  const series = named.map((one) => ({ ...one, extremes: extremesOf(one.values) }));
   const length = series[0].values.length;
-  const blocks = series.map((one) => summary(one.values));
-  const top = Math.max(1, ...blocks.map(({ high }) => high.reduce((most, one) => Math.max(most, one), 0))) * 1.05;
-  let from = 0;
-  let to = length;
-  const canvas = h("canvas", { class: "timeline", height: HEIGHT, tabindex: 0, role: "img", "aria-label": `${label}. ${t("timeline.keys")}` });
+  const top = Math.max(1, ...series.map(({ extremes }) => extremes(0, length)[1])) * 1.05;
+  let [from, to] = [0, length];
+  let chart = null;
+  const plot = h("div", { class: "timeline", tabindex: 0, role: "img", "aria-label": `${label}. ${t("timeline.keys")}` });
   const readout = h("p", { class: "readout" });
   const pointed = h("p", { class: "pointed" });
-  const cursor = h("i", { class: "cursor", hidden: true, "aria-hidden": "true" });
-  const box = h("figure", { class: "timeline-figure" }, canvas, cursor, readout, pointed);
 
-  const draw = () => {
-    const began = performance.now();
-    const width = Math.max(200, canvas.clientWidth);
-    const ratio = devicePixelRatio || 1;
-    canvas.width = width * ratio;
-    canvas.height = HEIGHT * ratio;
-    const pen = canvas.getContext("2d");
-    pen.scale(ratio, ratio);
-    const style = getComputedStyle(document.documentElement);
-    grid(pen, width, top, style);
-    series.forEach((one, k) => {
-      const colour = style.getPropertyValue(k === 0 ? "--c0" : "--c3").trim();
-      pen.fillStyle = colour;
-      const per = (to - from) / width;
-      let before = null;
-      for (let x = 0; x < width; x++) {
-        const start = Math.floor(from + x * per);
-        const [low, high] = extremes(one.values, blocks[k], start, Math.max(start + 1, Math.min(length, Math.floor(from + (x + 1) * per))));
-        const y = HEIGHT - (high / top) * HEIGHT;
-        const joined = before === null ? low : Math.min(low, before);
-        pen.globalAlpha = 1;
-        pen.fillRect(x, y, 1, Math.max(1.5, ((high - joined) / top) * HEIGHT));
-        if (k === 0) {
-          pen.globalAlpha = 0.18;
-          pen.fillRect(x, y, 1, HEIGHT - y);
-        }
-        before = high;
-      }
-    });
-    const most = extremes(series[0].values, blocks[0], Math.floor(from), Math.ceil(to))[1];
-    fill(readout, series.map((one, k) => h("span", {}, h("i", { class: `chip ${k === 0 ? "c0" : "c3"}`, "aria-hidden": "true" }), " ", one.name, " · ")),
+  const tell = () => {
+    const most = series[0].extremes(Math.floor(from), Math.ceil(to))[1];
+    fill(readout, series.map((one, k) => h("span", {}, h("i", { class: `chip ${COLOURS[k]}`, "aria-hidden": "true" }), " ", one.name, " · ")),
       t("timeline.range", { from: count(Math.floor(from)), to: count(Math.ceil(to)), all: count(length) }), " · ", t("timeline.peak"), " ", number("timeline.peak", most, sizeText(most)));
-    box.dataset.redrawMs = (performance.now() - began).toFixed(2);
   };
-  const point = (x) => {
-    const at = Math.min(length - 1, Math.floor(from + (x / canvas.clientWidth) * (to - from)));
-    const end = Math.max(at + 1, Math.min(length, Math.floor(from + ((x + 1) / canvas.clientWidth) * (to - from))));
-    cursor.hidden = false;
-    cursor.style.setProperty("left", `${x}px`);
-    fill(pointed, t("timeline.here", { at: count(at + 1) }), series.map((one, k) => ` · ${one.name} ${sizeText(extremes(one.values, blocks[k], at, end)[1])}`));
+  const point = ({ cursor: { left }, over }) => {
+    if (left < 0) return fill(pointed);
+    const sample = (x) => Math.floor(from + (x / over.clientWidth) * (to - from));
+    const at = Math.min(length - 1, sample(left));
+    const end = Math.max(at + 1, sample(left + 1));
+    fill(pointed, t("timeline.here", { at: count(at + 1) }), series.map((one) => ` · ${one.name} ${sizeText(one.extremes(at, end)[1])}`));
+  };
+  const data = () => drawn(series, from, to, Math.ceil(plot.clientWidth * devicePixelRatio));
+  const draw = () => chart?.batch(() => {
+    chart.setData(data(), false);
+    chart.setScale("x", { min: from, max: to });
+  });
+  const show = (start, span) => {
+    from = Math.max(0, Math.min(length - span, start));
+    to = from + span;
+    draw();
   };
   const zoom = (by, at = 0.5) => {
-    const centre = from + (to - from) * at;
-    const span = Math.min(length, Math.max(8, (to - from) * by));
-    from = Math.max(0, Math.min(length - span, centre - span * at));
-    to = from + span;
-    draw();
+    const span = Math.min(length, Math.max(LEAST_SHOWN, (to - from) * by));
+    show(from + (to - from - span) * at, span);
   };
-  const move = (by) => {
-    const span = to - from;
-    from = Math.max(0, Math.min(length - span, from + by * span));
-    to = from + span;
-    draw();
+  const move = (by) => show(from + by * (to - from), to - from);
+
+  const steer = ({ over }) => {
+    let held = null;
+    over.addEventListener("wheel", (event) => {
+      event.preventDefault();
+      zoom(event.deltaY > 0 ? 1.25 : 0.8, event.offsetX / over.clientWidth);
+    }, { passive: false });
+    over.addEventListener("pointerdown", (event) => { held = event.clientX; over.setPointerCapture(event.pointerId); });
+    over.addEventListener("pointermove", (event) => {
+      if (held === null) return;
+      move((held - event.clientX) / over.clientWidth);
+      held = event.clientX;
+    });
+    for (const end of ["pointerup", "pointercancel"]) over.addEventListener(end, () => { held = null; });
   };
-  canvas.addEventListener("wheel", (event) => {
-    event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.25 : 0.8, event.offsetX / canvas.clientWidth);
-  }, { passive: false });
-  let held = null;
-  canvas.addEventListener("pointerdown", (event) => { held = event.clientX; canvas.setPointerCapture(event.pointerId); });
-  canvas.addEventListener("pointermove", (event) => {
-    point(event.offsetX);
-    if (held === null) return;
-    move((held - event.clientX) / canvas.clientWidth);
-    held = event.clientX;
-  });
-  canvas.addEventListener("pointerup", () => { held = null; });
-  canvas.addEventListener("pointerleave", () => { cursor.hidden = true; fill(pointed); });
-  canvas.addEventListener("keydown", (event) => {
-    const does = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), 0: () => zoom(length) }[event.key];
+  plot.addEventListener("keydown", (event) => {
+    const does = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), 0: () => show(0, length) }[event.key];
     if (!does) return;
     event.preventDefault();
     does();
   });
-  new ResizeObserver(draw).observe(canvas);
-  return box;
+  whileShown(plot, (uPlot, size) => {
+    const scales = { x: { time: false, min: from, max: to }, y: { range: [0, top] } };
+    const hooks = { ready: [steer], draw: [tell], setCursor: [point] };
+    chart = new uPlot({ ...looks(uPlot, series.length, top), ...size, scales, hooks }, data(), plot);
+    return chart;
+  }, draw);
+  return h("figure", { class: "timeline-figure" }, plot, readout, pointed);
 }
 
-/* Lines at round sizes, each with its size. */
-function grid(pen, width, top, style) {
+/* Makes a chart when `plot` stands on the page and ends it when it no longer does: uPlot listens to the window. */
+function whileShown(plot, make, resized) {
+  let chart = null;
+  const repaint = () => chart?.redraw(false);
+  const theme = new MutationObserver(repaint);
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  new ResizeObserver(async () => {
+    const { default: uPlot } = await import("./vendor/uPlot.esm.js");
+    const size = { width: Math.max(LEAST_WIDTH, plot.clientWidth), height: HEIGHT };
+    if (chart && plot.isConnected) {
+      chart.setSize(size);
+      return resized();
+    }
+    chart?.destroy();
+    chart = plot.isConnected ? make(uPlot, size) : null;
+    theme.disconnect();
+    scheme.removeEventListener("change", repaint);
+    if (!chart) return;
+    theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+    scheme.addEventListener("change", repaint);
+  }).observe(plot);
+}
+
+/* How it looks, in the colours of the page at the time; memory goes in steps where there is room for them. */
+function looks(uPlot, many, top) {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const lines = uPlot.paths.linear();
+  const steps = uPlot.paths.stepped({ align: 1, extend: true });
+  const paths = (u, ...which) => (isCondensed(u.data) ? lines : steps)(u, ...which);
+  const line = (_, k) => ({ stroke: () => colour(COLOURS[k]), fill: k === 0 ? () => colour(COLOURS[k]) + FAINT : undefined, fillTo: 0, width: 1.5, paths, points: { show: false } });
+  return {
+    series: [{}, ...Array.from({ length: many }, line)],
+    axes: [{ show: false }, {
+      stroke: () => colour("soft"), grid: { stroke: () => colour("line"), width: 1 }, ticks: { show: false }, gap: 4, font: `11px ${getComputedStyle(document.body).fontFamily}`,
+      splits: () => sizes(top), values: (_, all) => all.map(sizeText), size: (_, texts) => 8 + 6.5 * Math.max(0, ...(texts ?? []).map((one) => one.length)),
+    }],
+    cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
+    legend: { show: false },
+    padding: [8, 0, 8, 0], // half a line of text, so that the sizes at both ends are whole
+  };
+}
+
+/* Round sizes for the lines behind it. */
+function sizes(top) {
   const unit = 1024 ** Math.floor(Math.log2(top) / 10);
   const least = top / LINES / unit;
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5, 10].find((one) => one * power >= least) * power * unit;
-  pen.font = `11px ${style.getPropertyValue("font-family") || "sans-serif"}`;
-  for (let size = step; size < top; size += step) {
-    const y = Math.round(HEIGHT - (size / top) * HEIGHT) + 0.5;
-    pen.fillStyle = style.getPropertyValue("--line").trim();
-    pen.fillRect(0, y, width, 1);
-    pen.fillStyle = style.getPropertyValue("--soft").trim();
-    pen.fillText(sizeText(size), 4, y - 4);
-  }
-}
-
-/* Smallest and largest value of every block, so that a redraw reads few values however many there are. */
-function summary(values) {
-  const blocks = Math.ceil(values.length / BLOCK);
-  const low = new Float64Array(blocks).fill(Infinity);
-  const high = new Float64Array(blocks).fill(-Infinity);
-  for (let i = 0; i < values.length; i++) {
-    const block = Math.floor(i / BLOCK);
-    if (values[i] < low[block]) low[block] = values[i];
-    if (values[i] > high[block]) high[block] = values[i];
-  }
-  return { low, high };
-}
-
-export function extremes(values, blocks, start, end) {
-  let low = Infinity;
-  let high = -Infinity;
-  let i = start;
-  while (i < end) {
-    if (i % BLOCK === 0 && i + BLOCK <= end) {
-      const block = i / BLOCK;
-      low = Math.min(low, blocks.low[block]);
-      high = Math.max(high, blocks.high[block]);
-      i += BLOCK;
-    } else {
-      low = Math.min(low, values[i]);
-      high = Math.max(high, values[i]);
-      i++;
-    }
-  }
-  return [low, high];
+  return Array.from({ length: Math.floor(top / step) + 1 }, (_, i) => i * step);
 }
 
 /* base64 of little-endian float64 as the API packs a column. */
