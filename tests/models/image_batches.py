@@ -172,6 +172,14 @@ CASES |= {
               "sliding_window": None, "head_dim": 8}, spatial_merge_size=2, vision_feature_layer=-1),
         Images(2, 4, 6, tokens=6), sized,
     ),
+    "mistral_large4": (
+        whole("mistral_large4", {**TOWER, "model_type": "pixtral", "image_size": 32},
+              {"model_type": "mistral_large4_text", "num_key_value_heads": 4, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+               "qk_rope_head_dim": 8, "v_head_dim": 8, "moe_intermediate_size": 16, "n_routed_experts": 4,
+               "num_experts_per_tok": 2, "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4},
+              spatial_merge_size=2, vision_feature_layer=-1),
+        Images(2, 4, 6, tokens=6), sized,
+    ),
     "llava of Pixtral": (
         whole("llava", {**TOWER, "model_type": "pixtral", "image_size": 32}, {"model_type": "mistral",
               "sliding_window": None, "head_dim": 8}, vision_feature_layer=-1, vision_feature_select_strategy="full"),

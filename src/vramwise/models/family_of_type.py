@@ -227,6 +227,8 @@ FAMILY_OF_TYPE: dict[str, str] = {
     "mistral": "llama",
     "mistral3": "vision_language",
     "mistral4": "deepseek",
+    "mistral_large4": "vision_language",
+    "mistral_large4_text": "mistral_large4_text",
     "mixtral": "mixtral",
     "mllama": "mllama",
     "modernbert": "modernbert",

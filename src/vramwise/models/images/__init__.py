@@ -54,6 +54,7 @@ _RULES: dict[str, Callable[[Config, int, int], ImageTokens]] = {
     "llava_onevision": resolutions.llava_onevision,
     "minimax_m3_vl": merged.merged(4 * 28 * 28, 451_584, 14),
     "mistral3": longest_side.pixtral,
+    "mistral_large4": longest_side.pixtral,
     "mllama": canvas.mllama,
     "paligemma": one_size.fixed,
     "phi4_multimodal": nearest_grid.phi4,

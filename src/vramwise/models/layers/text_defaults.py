@@ -33,6 +33,13 @@ TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
         "mrope_section": [12, 10, 10],
     },
     "mistral": _MISTRAL,
+    "mistral_large4_text": {
+        "vocab_size": 204_800, "hidden_size": 6144, "intermediate_size": 24_576, "moe_intermediate_size": 6144,
+        "num_hidden_layers": 72, "num_attention_heads": 64, "n_routed_experts": 128, "n_shared_experts": 1,
+        "num_experts_per_tok": 4, "kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
+        "v_head_dim": 128, "first_k_dense_replace": 1, "index_n_heads": 32, "index_head_dim": 128,
+        "max_position_embeddings": 1_048_576, "final_logit_softcapping": 30.0,
+    },
     "qwen2": _QWEN2,
     "qwen3": {**_QWEN2, "head_dim": 128},
     "qwen2_vl_text": _QWEN2_VL,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from vramwise.models.autograd.size import chunks_of, probe, whole_chunks_of
 from vramwise.models.autograd.tensor import Tensor
 from vramwise.models.blocks import Operation
@@ -31,12 +33,13 @@ class LatentKey(Operation):
 
 
 @lowering(LatentKey)
-def latent_key(run: Lowering, op: LatentKey, own: Tensor, shared: Tensor) -> Tensor:
-    """Keys of every head: their own part and the one rotary part of all, copied into a new tensor."""
+def latent_key(run: Lowering, op: LatentKey, own: Tensor, *shared: Tensor) -> Tensor:
+    """Keys of every head: their own part and the rotary part of all, if any, copied into a new tensor."""
     tape = run.tape
-    shape = (*own.shape[:-1], own.shape[-1] + shared.shape[-1])
-    key = tape.new(shape, own.dtype, requires_grad=own.requires_grad or shared.requires_grad, op="new_empty")
-    tape.record("copy_", [own, tape.expand(shared, -1, own.shape[1], -1, -1)], [key])
+    shape = (*own.shape[:-1], sum(one.shape[-1] for one in (own, *shared)))
+    requires_grad = any(one.requires_grad for one in (own, *shared))
+    key = tape.new(shape, own.dtype, requires_grad=requires_grad, op="new_empty")
+    tape.record("copy_", [own, *(tape.expand(one, -1, own.shape[1], -1, -1) for one in shared)], [key])
     return key
 
 
@@ -51,15 +54,22 @@ def indexer(run: Lowering, op: LightningIndexer, x: Tensor, compressed_query: Te
     """Scores of every token for every later one, outside of autograd; the indices that it picks are not counted."""
     tape = run.tape
     x, compressed_query = tape.detached(x), tape.detached(compressed_query)
-    wq, wk, weight, bias, weigh = (tape.detached(parameter) for parameter in run.parameters_of(op))
+    wq, *others = (tape.detached(parameter) for parameter in run.parameters_of(op))
     q = tape.linear(compressed_query, wq)
-    q = tape.cat([tape.view(q, *q.shape[:-1], op.num_heads, op.head_dim)])
+    indexer_scores(run, x, tape.view(q, *q.shape[:-1], op.num_heads, op.head_dim), others)
+    return ()
+
+
+def indexer_scores(run: Lowering, x: Tensor, q: Tensor, weights_of: Sequence[Tensor]) -> None:
+    """Queries by head against every token's one key, and the sum of the heads' scores."""
+    tape = run.tape
+    wk, weight, bias, weigh = weights_of
+    q = tape.cat([q])
     k = tape.cat([tape.layer_norm(tape.linear(x, wk), weight, bias)])
     key = tape.unsqueeze(tape.to(tape.transpose(k, 1, 2), "fp32"), 1)
     scores = tape.unary("relu", tape.scale(tape.matmul(tape.to(q, "fp32"), key)))
     weights = tape.scale(tape.to(tape.linear(x, weigh), "fp32"))
     tape.scale(tape.matmul(tape.unsqueeze(weights, -2), scores), "add_mask")
-    return ()
 
 
 @record(kw_only=True, eq=False)

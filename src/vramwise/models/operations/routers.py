@@ -130,8 +130,18 @@ def _route_deepseek_v2(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> 
 @ROUTES.named("mistral4")
 def _route_mistral4(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax in the logits' dtype; experts outside of the best groups are left out of the choice only."""
+    return _within_groups(run, op, run.tape.softmax(run.tape.linear(x, weight)))
+
+
+@ROUTES.named("mistral_large4")
+def _route_mistral_large4(run: Lowering, op: Router, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """As Mistral 4, from logits in fp32."""
+    return _within_groups(run, op, run.tape.softmax(_fp32_logits(run, x, weight)))
+
+
+def _within_groups(run: Lowering, op: Router, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The best experts of the best groups, their weights divided by their sum and scaled."""
     tape = run.tape
-    scores = tape.softmax(tape.linear(x, weight))
     choice = tape.masked_fill(tape.detached(scores), _group_mask(run, op, tape.detached(scores)))
     indices = tape.topk(choice, op.experts_per_token)[1]
     return tape.scale(normalized_weights(run, op, tape.gather(scores, indices), epsilon=True)), indices

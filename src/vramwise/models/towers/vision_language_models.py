@@ -129,6 +129,11 @@ ASSEMBLIES: dict[str, Assembly] = {
         absent_text=(("head_dim", 128), ("hidden_size", 5120), ("intermediate_size", 32_768),
                      ("num_hidden_layers", 40), ("vocab_size", 131_072), ("sliding_window", 0)),
     ),
+    "mistral_large4": Assembly(
+        "pixtral", "mistral_large4_text", projectors.mistral3, features=-1, scatters=True, capped=True,
+        absent_tower=(("hidden_size", 2048), ("intermediate_size", 6144), ("num_hidden_layers", 30),
+                      ("num_attention_heads", 16), ("patch_size", 14), ("image_size", 1540)),
+    ),
     "moss_transcribe_diarize": Assembly(
         "moss_transcribe_diarize_audio", "qwen3", projectors.moss, config="audio_config",
         tower="model.audio_tower", tied=True,
