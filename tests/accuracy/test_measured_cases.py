@@ -39,6 +39,7 @@ COUNTS = {
     "training-threads.jsonl": (86, 89),
     "training-tuners.jsonl": (23, 23),
     "training-unseen.jsonl": (73, 128),
+    "training-verdicts.jsonl": (32, 32),
     "training.jsonl": (435, 490),
 }
 PRINTED_IN_FULL = {"oom", "kv_cache_blocks", "kv_cache_tokens", "max_seq"}
