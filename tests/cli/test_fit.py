@@ -181,6 +181,12 @@ def test_the_library_answers_the_same(capsys):
     assert [row.to_dict() for row in rows] == rows_of(capsys, "--gpu", "4060", *SMALL, "--task", "serve")
 
 
+@pytest.mark.parametrize("params", ["7b..32b", 7e9, (7e9,), ("7b", "32b")])
+def test_the_library_says_how_parameters_are_given(params):
+    with pytest.raises(vramwise.VramwiseError, match="params: expected the least and the most parameters, such as"):
+        vramwise.fit("4060", params=params)
+
+
 def test_what_was_recorded_is_kept_and_a_broken_cache_is_none(capsys, cache):
     first = rows_of(capsys, "--gpu", "4060", *SMALL)
     files = sorted(cache.glob("*/*"))

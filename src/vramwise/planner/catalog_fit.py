@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 
-from vramwise.errors import UsageError, VramwiseError
+from vramwise.errors import UsageError, VramwiseError, clipped
 from vramwise.estimation import described_model, estimate
 from vramwise.planner.beside import Beside
 from vramwise.planner.families import members
@@ -152,10 +152,21 @@ def fit(
     """
     if task is not None and task not in TASKS:
         raise UsageError(f"task: expected {' or '.join(TASKS)}, got {task!r}")
-    least, most = params if params is not None else (0, float("inf"))
+    least, most = _ends(params)
     here = machine_of(gpu=gpu, num_gpus=num_gpus, **machine)
     asked = candidates(here, tasks=(task,) if task else TASKS, family=family, least=least, most=most)
     if models is not None:
         chosen = set(models)
         asked = replace(asked, ids=tuple(one for one in asked.ids if one in chosen))
     return [row for _, rows in rows_by_model(asked, replays=replays) for row in rows]
+
+
+def _ends(params: object) -> tuple[float, float]:
+    """The least and the most parameters; any where nobody says. Raises UsageError for what are no two numbers."""
+    if params is None:
+        return 0, float("inf")
+    ends = tuple(params) if isinstance(params, tuple | list) else ()
+    if len(ends) != 2 or not all(isinstance(end, int | float) for end in ends):
+        given = clipped(str(params))
+        raise UsageError(f"params: expected the least and the most parameters, such as (7e9, 32e9), got {given}")
+    return float(ends[0]), float(ends[1])
