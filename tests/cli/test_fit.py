@@ -158,7 +158,8 @@ def test_a_sorted_list_shows_so_many_of_each_precision_and_sums_up_all(capsys):
     asked = ("--gpu", "4060", "--family", "qwen3", "--params", "..9b", "--task", "serve", "--sort", "name")
     screen, few = printed(capsys, *asked, "--all"), printed(capsys, *asked, "--top", "1")
     lines = [line for line in few.splitlines() if line.startswith("Qwen3")]
-    assert [line[35:].split("  ")[0] for line in lines] == ["16 bit", "fp8", "awq-int4"]
+    bits = {"16 bit": 16, "fp8": 8, "awq-int4": 4, "Q4_K_M": 4}
+    assert [bits[line[35:].split("  ")[0]] for line in lines] == [16, 8, 4]
     assert len({line.index(" GiB") for line in lines}) == 1
     for summed in re.findall(r"^(?:run it  largest|41 of) .*", screen, re.MULTILINE):
         assert summed in few

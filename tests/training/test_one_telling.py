@@ -170,3 +170,15 @@ def test_copies_that_train_stand_beside_their_originals(
 ) -> None:
     train = {"method": method, "trainable": ["lm_head", "embed_tokens"], "sequence_length": 256}
     assert apart({"model": model, "task": "train", "train": train}, monkeypatch) == {}
+
+
+def test_fp32_copies_of_16_bit_gradients_are_made_for_megatrons_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """core 0.16 optimizer/distrib_optimizer.py `_copy_model_grads_to_main_grads`, each of its own."""
+    train = {"framework": "megatron", "precision": "bf16-master", "grad_dtype": "bf16", "distributed_optimizer": True}
+    scenario = {
+        "model": "meta-llama/Llama-3.2-1B",
+        "task": "train",
+        "num_gpus": 2,
+        "train": {**train, "sequence_length": 256},
+    }
+    assert apart(scenario, monkeypatch) == {}

@@ -241,20 +241,25 @@ def master_bytes(train: ResolvedTrain) -> int:
     return width(train.master_dtype or "fp32")
 
 
+def copies_gradients(train: ResolvedTrain) -> bool:
+    """Whether Megatron's optimizer makes fp32 copies of 16-bit `main_grad`s, as it does unless it steps narrow.
+
+    (core 0.16 optimizer/distrib_optimizer.py and optimizer.py, `_copy_model_grads_to_main_grads`.)
+    """
+    return width(train.grad_dtype) < 4 and train.master_dtype is not None and not steps_narrow(train)
+
+
 def _gradient_copies(here: OfStage, train: ResolvedTrain, placement: Placement) -> dict[str, int]:
     """What a step makes of this rank's part of the gradients: one piece, and fp32.
 
-    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time. Megatron's optimizer
-    makes fp32 copies of 16-bit `main_grad`s unless it steps narrow (core 0.16 optimizer/distrib_optimizer.py and
-    optimizer.py, `_copy_model_grads_to_main_grads`).
+    ZeRO does so (DeepSpeed 0.19 stage_1_and_2.py, stage3.py), stage 3 for a sub-group at a time.
     """
     numel = sum(
         placement.stepped_numel(base, placement.local_numel(base, t.numel)) * count for t, base, count in here.kinds
     )
     narrow, wide = width(train.grad_dtype), width(train.master_dtype or train.grad_dtype)
     if framework_of(train).gradients.main_buffer:
-        copied = numel * 4 if narrow < 4 and train.master_dtype is not None and not steps_narrow(train) else 0
-        return {"flat_gradients": 0, "fp32_gradients": rounded(copied)}
+        return {"flat_gradients": 0, "fp32_gradients": rounded(numel * 4 if copies_gradients(train) else 0)}
     if not train.zero_stage or gradient_life(train).summed_in_fp32:
         return {"flat_gradients": 0, "fp32_gradients": 0}
     if train.zero_stage == 3:

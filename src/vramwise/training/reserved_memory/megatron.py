@@ -14,7 +14,14 @@ from vramwise.training.activations.fp8 import dummy_gradient_bytes
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.layout.parallel import Placement
 from vramwise.training.model_states.main_buffers import main_buffers
-from vramwise.training.model_states.states import buffer_bytes, master_bytes, quantizer, steps_narrow, stored
+from vramwise.training.model_states.states import (
+    buffer_bytes,
+    copies_gradients,
+    master_bytes,
+    quantizer,
+    steps_narrow,
+    stored,
+)
 from vramwise.training.model_states.trained import trained_tensors
 from vramwise.training.reserved_memory.loading import trained_sizes
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory
@@ -51,6 +58,14 @@ class MainBuffers(Alone):
     def backward_over(self) -> None:
         """Of a weight with two uses the first one's gradient waits for the second's."""
         self.zeroed()
+
+    def step(self) -> bool:
+        """Main gradients of 16 bits are copied to fp32 first, weight by weight; the copies go with `zero_grad`."""
+        if copies_gradients(self.train):
+            own = (self.placement.stepped_numel(base, self.placement.local_numel(base, tensor.numel))
+                   for tensor, base in trained_tensors(self.model, self.train))  # fmt: skip
+            self.gradients += self.memory.some(*(4 * numel for numel in own))
+        return False
 
     def _weights(self) -> dict[bool, list[Held]]:
         """Allocate all weights; those that a buffer takes, of experts and of the rest."""
