@@ -468,28 +468,16 @@ def test_latent_attention_with_sinks_is_laid_out_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "n_ctx", "printed"), [("google/gemma-4-E2B-it", 4096, 39.52), ("google/gemma-4-E4B-it", 32_768, 159.02)]
+    ("model", "n_ctx", "card", "host"),
+    [("google/gemma-4-E2B-it", 4096, 515.00, 39.52), ("google/gemma-4-E4B-it", 32_768, 569.01, 159.02)],
 )
-def test_embeddings_for_each_layer_are_read_on_the_host(model: str, n_ctx: int, printed: float) -> None:
+def test_embeddings_for_each_layer_are_read_on_the_host(model: str, n_ctx: int, card: float, host: float) -> None:
     """Logs of a DGX Spark, June 2026: both masks in f32, two inputs of the hidden size, and rows of layers x 256."""
     serve = {"engine": "llama.cpp", "engine_version": "b9000", "gguf_quant": "Q4_K_M", "n_ctx": n_ctx, "n_ubatch": 512,
              "n_parallel": 1, "swa_full": True, "flash_attn": True}  # fmt: skip
-    result = estimate({"model": model, "task": "serve", "gpu": "GB10", "serve": serve})
-    assert result.quantities["host_buffer"].expected / 2**20 == pytest.approx(printed, abs=0.02)
-
-
-def test_a_rule_that_sends_the_embeddings_for_each_layer_to_the_card_takes_their_rows_off_the_host() -> None:
-    """A log of 2026 of one file with and without the rule: 32.52 and 15.02 MiB, 35 x 256 x 512 x 4 bytes less. On the
-    card the rows lie beside the block either way: every layer reads its part of them."""
-    serve = {"engine": "llama.cpp", "engine_version": "b10500", "gguf_quant": "Q4_0", "n_ctx": 8192, "n_ubatch": 512,
-             "n_parallel": 1, "n_gpu_layers": 99, "flash_attn": True}  # fmt: skip
-    rule = {"override_tensor": [r"per_layer_token_embd\.weight=CUDA0"]}
-    question = {"model": "google/gemma-4-E2B-it", "task": "serve", "gpu": "rtx-3060"}
-    host, card = (estimate(question | {"serve": serve | told}) for told in ({}, rule))
-    for result, printed in ((host, 32.52), (card, 15.02)):
-        assert result.quantities["host_buffer"].expected / 2**20 == pytest.approx(printed, abs=0.02)
-    rows = 35 * 256 * 512 * 4
-    assert [result.quantities["compute_buffer"].expected for result in (host, card)] == [90 * 2**20 + rows] * 2
+    found = estimate({"model": model, "task": "serve", "gpu": "GB10", "serve": serve}).quantities
+    assert found["compute_buffer"].expected / 2**20 == pytest.approx(card, abs=0.02)
+    assert found["host_buffer"].expected / 2**20 == pytest.approx(host, abs=0.02)
 
 
 @pytest.mark.parametrize(("n_ctx", "host", "on_cards"), [(131_072, 280.07, 6148.28), (896_000, 1774.07, 16606.28)])

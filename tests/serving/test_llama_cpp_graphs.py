@@ -116,7 +116,32 @@ def test_buffers_that_builds_of_2026_print_on_apple_silicon(scenario: dict[str, 
     assert abs(result.quantities["compute_buffer"].expected / MIB - printed) < 0.015
 
 
-@pytest.mark.parametrize("name", ["Qwen/Qwen3-0.6B", "google/gemma-2-2b", "mistralai/Mixtral-8x7B-Instruct-v0.1"])
+@pytest.mark.parametrize(
+    ("more", "card", "host"),
+    [
+        ({}, 122.52, 32.52),
+        ({"override_tensor": [r"per_layer_token_embd\.weight=CUDA0"]}, 115.52, 15.02),
+    ],
+    ids=["table on the host", "table on the card"],
+)
+def test_embeddings_for_each_layer_as_logs_of_gemma_4_e2b_print(more: dict[str, Any], card: float, host: float) -> None:
+    serve = {"engine": "llama.cpp", "engine_version": "b10500", "gguf_quant": "Q4_0", "n_ctx": 8192, "n_parallel": 1}
+    serve |= {"flash_attn": True, "n_gpu_layers": 99, **more}
+    scenario = {"model": "google/gemma-4-E2B-it", "task": "serve", "gpu": "RTX 3050", "serve": serve}
+    found = vramwise.estimate(scenario).quantities
+    assert abs(found["compute_buffer"].expected / MIB - card) < 0.015
+    assert abs(found["host_buffer"].expected / MIB - host) < 0.015
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3-0.6B",
+        "google/gemma-2-2b",
+        "google/gemma-4-E2B-it",
+        "mistralai/Mixtral-8x7B-Instruct-v0.1",
+    ],
+)
 @pytest.mark.parametrize(
     "where",
     [{"devices": 0}, {"devices": 1}, {"devices": 2}, {"devices": 1, "ngl": 12}, {"devices": 1, "kv_offload": 0}],

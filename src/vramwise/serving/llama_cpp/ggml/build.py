@@ -122,8 +122,11 @@ class Build:
         self.block: Block | None = None
         self.is_last = False
         self.values: dict[int, Tensor] = {}
-        self.selected = False
+        self.is_behind_layers = self.selected = False
         self.embedded: Tensor | None = None
+        self.streams: dict[str, Tensor] = {}
+        self.cached: dict[int, tuple[Tensor, Tensor]] = {}
+        """Keys and values of all cells, by the keys of the batch, which later layers may read."""
         self._place = 0
         self._inputs: dict[str, Tensor] = {}
 
@@ -202,37 +205,48 @@ class Build:
         return next((parameter for parameter in owned if parameter.name.endswith(ending)), None)
 
     def run(self, block: Block, hidden: Tensor | None, device: int, is_last: bool, homes: Homes = ()) -> Tensor | None:
-        """The tensor that a block hands on; `homes`: where its parameters lie, if not all with it on a device.
+        """The hidden states or logits that a block hands on, which another stream (the embeddings for each layer, keys
+        for later layers) leaves as they are; `homes`: where its parameters lie, if not all with it on a device.
 
         Raises UndescribedOperationError.
         """
         self.homes = {parameter.name: pieces for parameter, pieces in zip(block.parameters, homes, strict=False)}
+        self.is_behind_layers |= self.is_last
         self.block, self.device, self.is_last = block, device, is_last
         self.cache_device = device if self.batch.cache_on_devices else HOST
-        self.values = {}
-        for name, value in block.inputs.items():
-            if hidden is None or name != "hidden":
-                raise UndescribedOperationError(f"stream {name} has no graph")
-            if block.layer is None and self.graph_of.late_rows == "behind the layers":
-                hidden = self._late_rows(hidden)
-            self.values[value.id] = hidden
-            hidden.mark = RESIDUAL
-        values = self.values
+        late = self.graph_of.late_rows if self.is_behind_layers else ""
+        if hidden is not None and late == "behind the layers":
+            hidden = self._late_rows(hidden)
+        values = self.values = self._read(block, hidden)
         for self._place, op in enumerate(block.computing):
             lower = GGML_LOWERINGS.get(type(op))
             if lower is None:
                 raise UndescribedOperationError(f"{type(op).__name__} has no ggml graph")
             results = lower(self, op, *(values[value.id] for value in op.inputs))
-            late = block.layer is None and self.graph_of.late_rows == "behind the norm"
-            if late and isinstance(op, RmsNorm) and isinstance(results, Tensor):
+            if late == "behind the norm" and isinstance(op, RmsNorm) and isinstance(results, Tensor):
                 results = self._late_rows(results)
             for value, result in zip(op.outputs, (results,) if isinstance(results, Tensor) else results, strict=False):
                 values[value.id] = result
-        outputs = list(block.outputs.values())
-        made = values[outputs[0].id] if len(outputs) == 1 else None
-        if made is None or self.embedded is None or block.layer is None or block.layer >= self.graph_of.deep_inputs:
-            return made
-        return like("ADD", made, view(self.embedded, made.ne, self.embedded.nb))
+        made = {name: values[value.id] for name, value in block.outputs.items()}
+        through = [made.pop(name) for name in ("hidden", "logits") if name in made]
+        self.streams |= made
+        if not through:
+            return hidden
+        if self.embedded is None or block.layer is None or block.layer >= self.graph_of.deep_inputs:
+            return through[0]
+        return like("ADD", through[0], view(self.embedded, through[0].ne, self.embedded.nb))
+
+    def _read(self, block: Block, hidden: Tensor | None) -> dict[int, Tensor]:
+        """What a block reads, by the numbers of its values. Raises UndescribedOperationError."""
+        found = {}
+        for name, value in block.inputs.items():
+            read = hidden if name == "hidden" else self.streams.get(name)
+            if read is None:
+                raise UndescribedOperationError(f"stream {name} has no graph")
+            if read is hidden:
+                read.mark = RESIDUAL
+            found[value.id] = read
+        return found
 
     def _late_rows(self, hidden: Tensor) -> Tensor:
         hidden.flags |= OUTPUT  # a draft may read it (res->t_h_nextn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vramwise.errors import UndescribedOperationError
+from vramwise.models import Block
 from vramwise.models.operations.attention import AnyAttention, Attention, Rotary
 from vramwise.models.operations.latent import RotaryComplex, RotaryHalves, SinkAttention
 from vramwise.models.operations.norms import LayerNorm, RmsNorm
@@ -31,6 +32,7 @@ from vramwise.serving.llama_cpp.ggml.tensors import (
     HOST,
     I32,
     MIXED,
+    OF_LAYER,
     RESIDUAL,
     SUM,
     Tensor,
@@ -52,6 +54,8 @@ def embedding(b: Build, op: Embedding, *_: Tensor) -> Tensor:
 
     Raises UndescribedOperationError.
     """
+    if b.block is not None and b.block.inputs:
+        return _layer_rows(b, op, b.block)
     if op.ids != "input_ids":
         raise UndescribedOperationError(f"embedding of {op.ids} has no ggml graph")
     rows, width = op.parameters[0].shape
@@ -66,6 +70,16 @@ def embedding(b: Build, op: Embedding, *_: Tensor) -> Tensor:
     if b.graph_of.deep_inputs:
         found = b.embedded = view(found, shape(width, b.batch.tokens), found.nb)
     return found
+
+
+def _layer_rows(b: Build, op: Embedding, block: Block) -> Tensor:
+    """Of a table for each layer, by ids of its own, layer by layer (gemma4.cpp build_inp_per_layer)."""
+    rows, width = op.parameters[0].shape
+    layers = next(one.num_heads for one in block.operations(Heads))
+    found = get_rows(
+        b.weight(width, rows, of=op.parameters[0], device=HOST), b.input("layer tokens", (b.batch.tokens,), I32)
+    )
+    return reshape(found, width // layers, layers, b.batch.tokens)
 
 
 @ggml_lowering(RmsNorm)
@@ -111,6 +125,9 @@ def split(b: Build, op: Split, x: Tensor) -> tuple[Tensor, ...]:
 
 @ggml_lowering(Heads)
 def heads(b: Build, op: Heads, x: Tensor) -> Tensor:
+    if x.ne[1:3] == (op.num_heads, b.batch.tokens):  # a layer's rows are apart already, and enter the graph first
+        b.graph.expand(x)
+        return x
     width = x.ne[0] // op.num_heads
     if x.op == "VIEW":
         return view(x.sources[0], shape(width, op.num_heads, x.ne[1]), (x.nb[0], x.nb[0] * width, x.nb[1], x.nb[2]))
@@ -146,7 +163,7 @@ def add(b: Build, op: Add, x: Tensor, y: Tensor) -> Tensor:
         return like("ADD", like("ADD", one, other), last)
     which = "first" if x.mark == RESIDUAL else "second"
     made = like("ADD", x, y) if b.graph_of.residual_first in (which, "both") else like("ADD", y, x)
-    made.mark = SUM
+    made.mark = SUM if x.mark == RESIDUAL else ""  # a third part comes behind what it is added to
     return made
 
 
@@ -163,7 +180,7 @@ def activation(b: Build, op: Activation, x: Tensor) -> Tensor:
 def multiply(b: Build, op: Multiply, x: Tensor, y: Tensor) -> Tensor:
     """An activated gate times the rest is one operation with an output of its own; of one product both are halves."""
     for gate, other in ((x, y), (y, x)):
-        if gate.mark == GATE:
+        if gate.mark == GATE and other.mark != OF_LAYER:
             raw = gate.sources[0]
             halves = raw.op == other.op == "VIEW" and raw.sources[0] is other.sources[0]
             return Tensor("GLU", raw.ne, sources=(raw.sources[0],) if halves else (raw, other))
@@ -183,6 +200,8 @@ def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: T
     if not op.causal:
         raise UndescribedOperationError("attention without a cache has no ggml graph here")
     windowed = b.batch.windows and op.window is not None
+    made_of = id(k)
+    kept = b.cached.get(made_of)  # keys of an earlier layer
     g, batch = b.graph, b.batch
     if b.graph_of.scales_queries:
         q = like("SCALE", q)
@@ -191,10 +210,15 @@ def attention(b: Build, op: AnyAttention, q: Tensor, k: Tensor, v: Tensor, *_: T
     turns_values = batch.turned_values and v.ne[0] % LEAST_TURN == 0
     if turns_values:
         v = turned(b, v, LEAST_TURN)
-    for one in (q, k, v) if batch.windows else (q, v, k):
-        g.expand(one)
-    keys = store(b, k, op.num_key_value_heads, windowed, "k")
-    values = store(b, v, op.num_key_value_heads, windowed, "v")
+    if kept is not None:
+        g.expand(q)
+        keys, values = kept
+    else:
+        for one in (q, k, v) if batch.windows else (q, v, k):
+            g.expand(one)
+        keys = store(b, k, op.num_key_value_heads, windowed, "k")
+        values = store(b, v, op.num_key_value_heads, windowed, "v")
+        b.cached[made_of] = keys, values
     sinks = [b.weight(*parameter.shape, of=parameter) for parameter in op.parameters]
     found = attend(b, q, keys, values, b.mask(windowed), sinks)
     if turns_values:

@@ -134,7 +134,7 @@ def _graph(model: Model, plan: Plan, layer_devices: Sequence[int], whole: bool) 
         keeps_norms=tokens < LEAST_ROWS or plan.gpu_layers > plan.num_layers,
     )
     _load_lowerings(model)
-    build = Build(batch, _graph_of(model))
+    build = Build(batch, _graph_of(model, plan.build))
     hidden: Tensor | None = None
     for block, device, is_last, homes in _kept(model, plan, layer_devices, whole):
         hidden = build.run(block, hidden, device, is_last, homes)
@@ -153,7 +153,7 @@ def _load_lowerings(model: Model) -> None:
 
 
 @lru_cache(maxsize=64)
-def _graph_of(model: Model) -> GraphOf:
+def _graph_of(model: Model, number: int) -> GraphOf:
     kind = model.config.model_type
     widths = (c.num_key_value_heads * c.value_head_dim for block in model.layers() for c in block.caches)
     return GraphOf(
@@ -164,7 +164,7 @@ def _graph_of(model: Model) -> GraphOf:
         scales_queries=has_fact("llama.cpp", "scales_queries", kind),
         normalizes_experts=has_fact("llama.cpp", "normalizes_experts", kind),
         scales_experts=model.config.get("routed_scaling_factor") not in (None, 0, 1),
-        late_rows=fact_value("llama.cpp", "late_rows", kind) or "",
+        late_rows=fact_value("llama.cpp", "late_rows", kind, (number,)) or "",
         deep_inputs=deep_inputs(model),
         joint_experts=has_fact("llama.cpp", "joint_experts", kind),
         rotary_factors=max((tensor.numel for tensor in rotary_factors(model)), default=0),

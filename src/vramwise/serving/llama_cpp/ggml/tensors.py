@@ -14,7 +14,8 @@ from vramwise.errors import UndescribedOperationError
 
 F32, F16, I32, I64 = 4, 2, 4, 8
 INPUT, OUTPUT = 1, 2
-RESIDUAL, SUM, GATE, MIXED, BY_SEQUENCE = "residual", "sum", "gate", "mixed", "by sequence"  # marks
+RESIDUAL, SUM, GATE, MIXED = "residual", "sum", "gate", "mixed"  # marks
+BY_SEQUENCE, OF_LAYER = "by sequence", "of layer"
 HOST = -1  # the last backend, which runs what no device takes
 VIEWS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})  # ggml_is_view_op
 
@@ -71,7 +72,8 @@ class Tensor:
         self.children = self.views = 0
         self.owned = False
         self.mark = ""
-        """What it is to the lowerings: a residual, an activated gate, what attention gave, sequences apart."""
+        """What it is to the lowerings: a residual, an activated gate, what attention gave, sequences apart, a
+        layer's part of the embeddings for each."""
         self.buffer = self.offset = 0
 
     @property
