@@ -38,7 +38,7 @@ TEXT_DEFAULTS: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 72, "num_attention_heads": 64, "n_routed_experts": 128, "n_shared_experts": 1,
         "num_experts_per_tok": 4, "kv_lora_rank": 512, "qk_nope_head_dim": 64, "qk_rope_head_dim": 64,
         "v_head_dim": 128, "first_k_dense_replace": 1, "index_n_heads": 32, "index_head_dim": 128,
-        "max_position_embeddings": 1_048_576, "final_logit_softcapping": 30.0,
+        "max_position_embeddings": 32 * 32_768, "final_logit_softcapping": 30.0,
     },
     "qwen2": _QWEN2,
     "qwen3": {**_QWEN2, "head_dim": 128},
