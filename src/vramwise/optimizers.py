@@ -46,7 +46,10 @@ _HIDDEN_PARTS = frozenset({"attention", "mlp", "experts", "mixer"})
 
 @record
 class TrainedTensor:
-    """A tensor that the optimizer steps: its shape, dtype sizes and where it sits in the model."""
+    """A tensor that the optimizer is given: its shape, dtype sizes and where it sits in the model.
+
+    `grad_bytes`: 0 where no gradient comes; optimizers pass over it then (torch 2.13 optim/adamw.py `_init_group`).
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -95,7 +98,8 @@ def kept_bytes(optimizer: str, tensor: TrainedTensor, *, fp32_embeddings: bool =
 
     Raises `UnknownNameError` for an optimizer without a rule.
     """
-    return _rule(optimizer).keeps(tensor, fp32_embeddings)
+    keeps = _rule(optimizer).keeps
+    return keeps(tensor, fp32_embeddings) if tensor.grad_bytes else ()
 
 
 def is_paged(optimizer: str, tensor: TrainedTensor) -> bool:
@@ -115,7 +119,7 @@ def step_transient_bytes(
 
     Raises `UnknownNameError` for an optimizer without a rule.
     """
-    rule = _rule(optimizer)
+    rule, tensors = _rule(optimizer), [tensor for tensor in tensors if tensor.grad_bytes]
     if released and optimizer == "lomo":
         return max((8 * t.numel for t in tensors if t.param_bytes < 4), default=0)
     return rule.steps(tensors, implementation) if tensors else 0

@@ -40,5 +40,10 @@ def test_every_moment_is_within_a_percent(name: str) -> None:
     assert deviations(ROWS[name], WITHIN) == {}
 
 
+@pytest.mark.parametrize("kind", ["axk2", "deepseek_v32", "deepseek_v4", "dots3_note_text", "glm_moe_dsa", "hy_v4"])
+def test_an_indexer_has_no_gradients_and_no_states(kind: str) -> None:
+    assert not WHOLE_STEP & deviations(ROWS[f"{kind}/a"], 0.0002).keys()
+
+
 def test_the_table_has_most_types() -> None:
     assert len({name.partition("/")[0] for name in ROWS}) >= 200

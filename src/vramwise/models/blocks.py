@@ -112,6 +112,12 @@ class Operation:
         return False
 
     @property
+    def has_gradients(self) -> bool:
+        """Whether backward reaches its parameters: not where it runs under `torch.no_grad`, nor where only indices come
+        of it or nothing reads what it makes."""
+        return True
+
+    @property
     def idle_numel(self) -> int:
         """Values of its parameters that a token does not pass, as those of experts to which it is not sent."""
         return 0
@@ -127,6 +133,16 @@ class Operation:
         """The same operation at its place in a block."""
         settings = {name: getattr(self, name) for name in _settings_of(type(self))}
         return type(self)(module=module, inputs=inputs, outputs=outputs, parameters=parameters, **settings)
+
+
+class Aside(Operation):
+    """An operation to whose parameters no gradient comes: only indices come of it, or nothing reads what it makes."""
+
+    __slots__ = ()
+
+    @property
+    def has_gradients(self) -> bool:
+        return False
 
 
 _settings: dict[object, tuple[str, ...]] = {}

@@ -68,6 +68,17 @@ class Model:
         return tuple(parameter for parameter in self.all_parameters if parameter.tied_to is None)
 
     @cached_property
+    def without_gradient(self) -> frozenset[str]:
+        """Parameters that want a gradient and that no backward pass reaches, as an indexer's."""
+        reached = {
+            parameter.tied_to or parameter.name
+            for block in self.blocks if not block.no_grad
+            for op in block.ops if op.has_gradients
+            for parameter in op.parameters
+        }  # fmt: skip
+        return frozenset(parameter.name for parameter in self.parameters if parameter.name not in reached)
+
+    @cached_property
     def buffers(self) -> tuple[Buffer, ...]:
         """The large tensors that its modules register beside their parameters."""
         return tuple(buffer for block in self.blocks for buffer in block.buffers)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Block, Operation, Value
+from vramwise.models.blocks import Aside, Block, Operation, Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
@@ -44,7 +44,7 @@ def scaled_by_place(run: Lowering, op: ScaledByPlace, q: Tensor) -> Tensor:
 
 
 @record(kw_only=True, eq=False)
-class ScaledIndexer(Operation):
+class ScaledIndexer(Aside):
     """An indexer whose queries come of the normed stream and are scaled by position."""
 
     num_heads: int

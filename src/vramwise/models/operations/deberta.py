@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Aside, Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation
 from vramwise.models.operations.attention import Attention, AttentionStyle, attention_dropout
@@ -34,6 +34,10 @@ def times_mask(run: Lowering, op: TimesMask, x: Tensor) -> Tensor:
 @record(kw_only=True, eq=False)
 class DistanceTable(Operation):
     read: bool
+
+    @property
+    def has_gradients(self) -> bool:
+        return self.read
 
 
 @lowering(DistanceTable)
@@ -66,7 +70,7 @@ def distances_all(run: Lowering, op: DistancesAll, table: Tensor) -> Tensor:
     return run.tape.unsqueeze(run.tape.unleafed(table), 0)
 
 
-class LinearAside(Operation):
+class LinearAside(Aside):
     __slots__ = ()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Aside, Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import ROTATIONS, Attention, AttentionStyle, attention_dropout, rotate_half
 from vramwise.records import record
@@ -151,7 +151,7 @@ def _eager_xlm(run: Lowering, op: Attention, q: Tensor, k: Tensor, v: Tensor) ->
     return tape.contiguous(tape.transpose(tape.matmul(weights, v), 1, 2))
 
 
-class PoolAside(Operation):
+class PoolAside(Aside):
     __slots__ = ()
 
 

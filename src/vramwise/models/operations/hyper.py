@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramwise.models.autograd.size import product, whole_chunks_of
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Aside, Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import AnyRotary, rotary_table, turned_neighbours
 from vramwise.models.operations.norms import unweighted
@@ -128,6 +128,10 @@ class CompressTokens(Operation):
     rotary_dim: int
     for_index: bool
 
+    @property
+    def has_gradients(self) -> bool:
+        return not self.for_index
+
 
 @lowering(CompressTokens)
 def compress_tokens(run: Lowering, op: CompressTokens, x: Tensor) -> Tensor:
@@ -165,7 +169,7 @@ def _with_window_before(run: Lowering, x: Tensor, width: int) -> Tensor:
 
 
 @record(kw_only=True, eq=False)
-class IndexScores(Operation):
+class IndexScores(Aside):
     num_heads: int
 
 

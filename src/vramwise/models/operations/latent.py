@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from vramwise.models.autograd.size import chunks_of, probe, whole_chunks_of
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Aside, Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.attention import (
     AnyAttention,
@@ -44,7 +44,7 @@ def latent_key(run: Lowering, op: LatentKey, own: Tensor, *shared: Tensor) -> Te
 
 
 @record(kw_only=True, eq=False)
-class LightningIndexer(Operation):
+class LightningIndexer(Aside):
     num_heads: int
     head_dim: int
 
@@ -73,7 +73,7 @@ def indexer_scores(run: Lowering, x: Tensor, q: Tensor, weights_of: Sequence[Ten
 
 
 @record(kw_only=True, eq=False)
-class PooledIndexer(Operation):
+class PooledIndexer(Aside):
     num_heads: int
     head_dim: int
     pool: int
@@ -104,7 +104,7 @@ def pooled_indexer(run: Lowering, op: PooledIndexer, x: Tensor, compressed_query
 
 
 @record(kw_only=True, eq=False)
-class BlockScores(Operation):
+class BlockScores(Aside):
     num_heads: int
 
 

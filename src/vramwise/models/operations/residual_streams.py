@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vramwise.models.autograd.tensor import Tensor
-from vramwise.models.blocks import Operation
+from vramwise.models.blocks import Aside, Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.records import record
 
@@ -111,7 +111,7 @@ def dilated_conv1d(run: Lowering, op: DilatedConv1d, x: Tensor) -> Tensor:
     return tape.transpose(tape.unary("silu", tape.depthwise_conv1d(x, weight, None, 0, dilation)), 1, 2)
 
 
-class BlockIndex(Operation):
+class BlockIndex(Aside):
     __slots__ = ()
 
 

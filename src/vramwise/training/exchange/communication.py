@@ -26,7 +26,7 @@ from vramwise.records import record
 from vramwise.training.exchange.offload import offloaded
 from vramwise.training.exchange.units import is_outside, loss_is_apart, module_of, own_units, reduced_in, wraps_modules
 from vramwise.training.layout.parallel import Placement
-from vramwise.training.model_states.states import quantizer, stored, trained_numel
+from vramwise.training.model_states.states import quantizer, reduced_numel, stored, trained_numel
 from vramwise.training.model_states.trained import width
 from vramwise.training.recipe.fp8_weights import gathered_width
 from vramwise.training.recipe.gradient_life import gradient_life, reentrant
@@ -259,7 +259,7 @@ def _unsharded_gradients(model: Model, train: ResolvedTrain, placement: Placemen
     A pipeline stage under FSDP 2 adds them up in the reduction's dtype (torchtitan 0.2 pipeline_parallel.py).
     """
     if placement.stages > 1:
-        return trained_numel(model, train, placement) * grad
+        return reduced_numel(model, train, placement) * grad
     return _whole_in_litgpt(model, train) if gradient_life(train).deferred and longest_comes_first(train) else 0
 
 
@@ -269,7 +269,7 @@ def _unsynced_gradients(model: Model, train: ResolvedTrain, placement: Placement
         return 0
     if framework_of(train).gradients.deferred_with_frozen:
         return _whole_in_litgpt(model, train)
-    return trained_numel(model, train, placement) * size
+    return reduced_numel(model, train, placement) * size
 
 
 def _whole_in_litgpt(model: Model, train: ResolvedTrain) -> int:

@@ -161,7 +161,7 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             on_gpu = packed and rule is not None and rule.layout.startswith("bnb")
             unit.unpacked.append(local * size if on_gpu else 0)
             unit.uncut.append(0 if trained is not None else stored(p, local, train, rule)[1])
-            if trained is not None:
+            if trained is not None and trained.grad_bytes:
                 unit.numel += local
                 unit.cut_numel += placement.gradient_numel(p, local)
             if kept > gathered:
@@ -175,8 +175,9 @@ def units_of(model: Model, train: ResolvedTrain, placement: Placement) -> list[U
             unit.loaded.append(local * tensor.param_bytes)
             unit.unpacked.append(0)
             unit.uncut.append(0)
-            unit.numel += local
-            unit.cut_numel += placement.gradient_numel(base, local)
+            if tensor.grad_bytes:
+                unit.numel += local
+                unit.cut_numel += placement.gradient_numel(base, local)
     return in_order
 
 
@@ -285,7 +286,7 @@ def root_unit(model: Model, train: ResolvedTrain, placement: Placement) -> RootU
     compute = execution(train, model)
     narrow = width(compute.autocast or compute.param_dtype)
     alone = wraps_nothing(train)
-    outside = [(t, base) for t, base in trained_tensors(model, train) if base.layer is None or alone]
+    outside = [(t, base) for t, base in trained_tensors(model, train) if (base.layer is None or alone) and t.grad_bytes]
     embeds = {base.name for _, base in outside if base.part == "embedding"}
     are_apart = own_units(train, model)
     if are_apart:

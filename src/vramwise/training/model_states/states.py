@@ -135,6 +135,12 @@ def trained_numel(model: Model, train: ResolvedTrain, placement: Placement) -> i
     return sum(placement.local_numel(base, tensor.numel) * count for tensor, base, count in kinds)
 
 
+def reduced_numel(model: Model, train: ResolvedTrain, placement: Placement) -> int:
+    """Of these the values whose gradients come, where each is reduced as it comes."""
+    kinds = of_stage(model, train, placement).kinds
+    return sum(placement.local_numel(base, t.numel) * count for t, base, count in kinds if t.grad_bytes)
+
+
 @record
 class _Held:
     """What a rank has for one trained tensor."""
@@ -214,7 +220,8 @@ def model_states(model: Model, train: ResolvedTrain, placement: Placement) -> Mo
         optimizer=sum(one.optimizer * count for one, count in counted),
         paged_optimizer=sum(one.paged * count for one, count in counted), step_transient=transient,
         num_trainable=of_stage(model, train, ALONE).numel,
-        num_trained_tensors=len(pairs), gradient_numel=numel_sum, **_gradient_copies(here, train, placement),
+        num_trained_tensors=sum(tensor.grad_bytes > 0 for tensor, _ in pairs),
+        gradient_numel=numel_sum, **_gradient_copies(here, train, placement),
         released=_released(pairs, train, placement) if gradient_life(train).released else {},
         small_gradients=here.small_gradients, small_transient=small_transient,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vramwise.formats import dtype
+from vramwise.frameworks import framework_of
 from vramwise.memo import Memo
 from vramwise.models.allocator import ROUNDING, SMALL_SIZE
 from vramwise.models.blocks import Parameter
@@ -90,7 +91,8 @@ def _all_trained(model: Model, train: ResolvedTrain) -> _All:
     adapts = train.method in ("lora", "qlora")
     widths = tuple(plain_width(p, train) if copied is None else width(copied) for p in alike(model).firsts)
     asked = _Asked(
-        runs.trainable, runs.lora is None, widths, None if copied is not None or adapts else (grad, state), head_dim
+        runs.trainable, runs.lora is None, widths, None if copied is not None or adapts else (grad, state), head_dim,
+        unreached(model, train),
     )  # fmt: skip
     if not adapts:
         return _known.get((model, asked), lambda: _All(tuple(_of_base(model, runs, asked))))
@@ -99,7 +101,23 @@ def _all_trained(model: Model, train: ResolvedTrain) -> _All:
     added = adapters_of(model, train)
     beside = grad, state, width(train.lora_dtype)
     key = model, asked, added, beside
-    return _known.get(key, lambda: _All((*_of_base(model, runs, asked), *_of_adapters(added, *beside))))
+    of_added = _of_adapters(added, *beside, asked.unreached)
+    return _known.get(key, lambda: _All((*_of_base(model, runs, asked), *of_added)))
+
+
+def unreached(model: Model, train: ResolvedTrain) -> frozenset[str]:
+    """What trains and gets no gradient, and so no state, where each tensor has a gradient of its own.
+
+    All that wants one is in one piece with others in ZeRO's partitions and FSDP 1's flat parameters, whose gradients
+    are zeros there (torch 2.13 fsdp/_flat_param.py `_reset_is_grad_none`; DeepSpeed 0.19 stage_1_and_2.py
+    `get_flat_partition`), in Megatron's buffers and in the copies of bf16_optimizer.py. FSDP 2 reduces those that came
+    (fully_shard/_fsdp_param_group.py `post_backward`). A framework's own classes may train what transformers' do not.
+    """
+    rules = framework_of(train)
+    in_one = train.zero_stage or train.master_dtype or (train.fsdp != "none" and train.fsdp_version == 1)
+    if in_one or rules.gradients.main_buffer or rules.classes == "own":
+        return frozenset()
+    return model.without_gradient
 
 
 @record
@@ -107,6 +125,7 @@ class _Asked:
     """What tensors of the base that train hang on; `widths`: of a value, for every kind of parameter.
 
     `gradient_and_state`: bytes of a value of these; None: as many as of the weight (`grad_dtype` is that of adapters).
+    `unreached`: those that want a gradient and get none.
     """
 
     trainable: tuple[str, ...] | None
@@ -114,6 +133,7 @@ class _Asked:
     widths: tuple[int, ...]
     gradient_and_state: tuple[int, int] | None
     head_dim: int
+    unreached: frozenset[str]
 
 
 _known: Memo[tuple[object, ...], _All] = Memo(128)
@@ -125,18 +145,18 @@ def _of_base(model: Model, runs: Execution, asked: _Asked) -> Iterator[tuple[Tra
         if runs.trains(p.name) and not p.frozen:
             size = asked.widths[kinds[p.name]]
             grad, state = asked.gradient_and_state or (size, size)
+            grad, state = (0, 0) if p.name in asked.unreached else (grad, state)
             yield TrainedTensor(p.name, p.shape, p.part, p.is_linear, size, grad, state, asked.head_dim), p
 
 
 def _of_adapters(
-    added: tuple[Adapter, ...], grad: int, state: int, size: int
+    added: tuple[Adapter, ...], grad: int, state: int, size: int, unreached: frozenset[str]
 ) -> Iterator[tuple[TrainedTensor, Parameter]]:  # fmt: skip
     for adapter in added:
+        name, base = f"{adapter.module}.lora", adapter.base
+        of_gradient = (0, 0) if base.name in unreached else (grad, state)
         for shape in adapter.shapes:
-            yield (
-                TrainedTensor(f"{adapter.module}.lora", shape, adapter.base.part, True, size, grad, state),
-                adapter.base,
-            )
+            yield TrainedTensor(name, shape, base.part, True, size, *of_gradient), base
 
 
 @record(eq=False)
@@ -202,7 +222,7 @@ def _on_stage(model: Model, trained: _All, stage: Placement) -> OfStage:
     counts: Counter[tuple[object, ...]] = Counter()
     for tensor, base in pairs:
         name = "" if tensor.name == base.name else _without_layer(tensor.name, base)
-        kind = numbers[base.name], name, tensor.shape, tensor.param_bytes
+        kind = numbers[base.name], name, tensor.shape, tensor.param_bytes, tensor.grad_bytes
         first.setdefault(kind, (tensor, base))
         counts[kind] += 1
     kinds = tuple((*first[kind], count) for kind, count in counts.items())

@@ -327,8 +327,8 @@ class Fsdp1(_Sharded):
 
 def around_blocks(memory: Memory, model: Model, train: ResolvedTrain, placement: Placement) -> Alone:
     """What one of several ranks does around its blocks."""
-    if placement.weight_shards == 1:
-        return Replicated(memory, [tensor.numel * tensor.grad_bytes for tensor, _ in trained_tensors(model, train)])
+    if placement.weight_shards == 1:  # buckets have room for whatever wants a gradient
+        return Replicated(memory, [t.numel * (t.grad_bytes or t.param_bytes) for t, _ in trained_tensors(model, train)])
     units, away = units_of(model, train, placement), offloaded(train)
     compute = execution(train, model)
     computed, kept = width(compute.autocast or compute.param_dtype), width(train.grad_dtype)
