@@ -225,3 +225,34 @@ def test_a_word_for_chat_that_a_name_lacks_is_no_reason_for_a_model_of_images(na
     found = resolve(name)
     assert found.id == meant
     assert f'"{name}" taken as {meant}' in (found.note or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("nemotron-3-nano-30b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"),
+        ("nemotron-3-nano-30b-a3b", "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16"),
+        ("nemotron-3-super", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"),
+        ("nemotron-3-super-120b-a12b", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"),
+        ("Nemotron 3 Ultra", "nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16"),
+        ("nemotron-nano-9b-v2", "nvidia/NVIDIA-Nemotron-Nano-9B-v2"),
+        ("nemotron", "nvidia/Nemotron-4-15B"),
+    ],
+)
+def test_a_makers_name_before_a_model_may_be_left_out(name: str, meant: str) -> None:
+    assert resolve(name).id == meant
+
+
+@pytest.mark.parametrize(
+    "name", ["hunyuan-4", "llama-5", "qwen-4", "gemma 8", "phi-5", "deepseek-8", "laguna-4", "internvl 5", "kimi-4"]
+)
+def test_a_version_that_no_model_has_is_not_read_out_of_formats_and_other_numbers(name: str) -> None:
+    with pytest.raises(SourceError, match="unknown model"):
+        resolve(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Hunyuan-7B-Instruct-GPTQ-Int4", "hunyuan 7b int 4", "Llama-3_3-Nemotron-Super-49B-v1_5", "phi-1_5"]
+)
+def test_bits_and_versions_that_a_model_has_are_found(name: str) -> None:
+    assert resolve(name).id

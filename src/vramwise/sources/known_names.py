@@ -27,6 +27,7 @@ _MADE_FROM_IT = _TUNED.union(
     ("awq", "bnb", "coder", "distill", "dpo", "fp", "fp8", "gptq", "int", "math"),
     ("mxfp", "nvfp", "reasoning", "sft", "thinking"),
 )
+_FORMATS = frozenset({"bf", "fp", "int", "mxfp", "nvfp", "q", "w"})  # a number behind these says bits: no version
 _DATE = re.compile(r"2[3-9](?:0[1-9]|1[0-2])")  # year and month, as in Mistral-Small-Instruct-2409
 _SIZE = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:[._]\d+)?)([mbt])(?![a-z0-9])", re.IGNORECASE)
 _POWERS = {"m": 6, "b": 9, "t": 12}
@@ -190,13 +191,37 @@ def _written() -> list[str]:
 
 @cache
 def _spellings() -> tuple[tuple[Words, str], ...]:
-    return tuple((words_of(spelling.partition("/")[2]), spelling) for spelling in _written())
+    """Words of every name; those that begin with their maker (nvidia/NVIDIA-Nemotron-3-…) without that word as well."""
+    every = [(words_of(spelling.partition("/")[2]), spelling) for spelling in _written()]
+    first = {words[0] for words, _ in every if words}
+    named_twice = (one for one in every if one[0][:1] == words_of(one[1].partition("/")[0]))
+    return (*every, *((words[1:], spelling) for words, spelling in named_twice if not first.isdisjoint(words[1:2])))
 
 
 def _holds(words: Words, asked: Words) -> bool:
-    """Whether `words` begin with the first word asked for and hold the others in this order."""
-    rest = iter(words)
-    return words[:1] == asked[:1] and all(word in rest for word in asked)
+    """Whether `words` begin with the first word asked for and hold the others in this order.
+
+    A number behind the first word is a version, and another one there another model's (Llama 5 is no Llama 3.3 v1.5).
+    """
+    if words[:1] != asked[:1] or (_is_version(words[1:2]) and _is_version(asked[1:2]) and words[1] != asked[1]):
+        return False
+    rest = iter(_with_bits(words))
+    return all(word in rest for word in _with_bits(asked))
+
+
+def _is_version(words: Words) -> bool:
+    return bool(words) and words[0].replace(".", "").isdigit()
+
+
+def _with_bits(words: Words) -> list[str]:
+    """Words, a format and its bits as one: the 4 of Int4 is not that of Hunyuan 4."""
+    found: list[str] = []
+    for word in words:
+        if found and found[-1] in _FORMATS and word[0].isdigit():
+            found[-1] += word
+        else:
+            found.append(word)
+    return found
 
 
 def _extent(words: Words) -> int:
