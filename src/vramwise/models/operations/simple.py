@@ -341,9 +341,7 @@ def to_parameter_dtype(run: Lowering, op: ToParameterDtype, x: Tensor) -> Tensor
 
 @record(kw_only=True, eq=False)
 class PickedTokens(Aside):
-    """Places of the best `most` tokens for each, which an indexer hands to the layers behind; engines have a buffer."""
-
-    only_names = True
+    """Places of the best `most` tokens for each, which an indexer hands to the layers behind."""
 
     most: int
 
