@@ -13,7 +13,6 @@ from vramwise.models.blocks import Block, Buffer, K, Operation, Parameter
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.operations.attention import AnyAttention, Attention
-from vramwise.models.operations.simple import PickedTokens
 from vramwise.records import record
 
 
@@ -151,9 +150,8 @@ class Model:
 
     @cached_property
     def windows(self) -> frozenset[int]:
-        """Windows of caches and of attention that keeps no cache, and numbers of tokens that indexers pick."""
+        """Windows of caches and of attention that keeps no cache."""
         found = {cache.window for cache in self.caches} | {op.window for op in self.operations(Attention)}
-        found |= {op.most for op in self.operations(PickedTokens)}
         return frozenset(window for window in found if window is not None)
 
     @cached_property

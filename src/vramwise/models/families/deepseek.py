@@ -9,7 +9,7 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import lm_head, token_embedding
 from vramwise.models.layers.gated_norm import gated_norm
-from vramwise.models.layers.indexer import INDEXED, handed, indexers
+from vramwise.models.layers.indexer import INDEXED, indexers
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_defaults import completed
 from vramwise.models.layers.latent_design import Latent, sizes
@@ -62,7 +62,6 @@ def layer(c: Config, s: Latent, index: int, m: Mixture | None) -> Block:
     """A pre-norm decoder layer, dense without experts."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
-    handed(b, c.size("index_topk", default=2048) if c.model_type == "glm_moe_dsa" else 0)
     rank = c.size("gated_norm_rank", default=16) if c.model_type == "axk2" else 0
     x = b.add(x, attention(b, gated_norm(b, x, "input_layernorm", rank), c, s))
     h = gated_norm(b, x, "post_attention_layernorm", rank if m is not None else 0)

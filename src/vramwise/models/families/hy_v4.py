@@ -9,7 +9,7 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import token_embedding
 from vramwise.models.layers.hyper_connections import connected, copies, joined, merged
-from vramwise.models.layers.indexer import Indexer, handed
+from vramwise.models.layers.indexer import Indexer
 from vramwise.models.layers.latent_attention import attention
 from vramwise.models.layers.latent_design import Latent, sizes
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
@@ -21,8 +21,7 @@ _DEFAULTS: dict[str, object] = {
     "vocab_size": 120_832, "hidden_size": 2816, "intermediate_size": 6912, "moe_intermediate_size": 768,
     "num_hidden_layers": 34, "num_attention_heads": 32, "n_routed_experts": 256, "n_shared_experts": 1,
     "num_experts_per_tok": 8, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
-    "qk_rope_head_dim": 64, "v_head_dim": 256, "index_head_dim": 128, "index_n_heads": 16, "index_topk": 2048,
-    "hc_mult": 4,
+    "qk_rope_head_dim": 64, "v_head_dim": 256, "index_head_dim": 128, "index_n_heads": 16, "hc_mult": 4,
 }  # fmt: skip
 
 
@@ -49,7 +48,6 @@ def layer(c: Config, s: Latent, index: int, m: Mixture | None) -> Block:
     """Attention and MLP, each between a weighing of the streams and its own addition to all of them."""
     b, function = BlockBuilder(f"model.layers.{index}", layer=index), c.text("hidden_act", "silu")
     x = b.input("hidden", c.hidden_size)
-    handed(b, c.size("index_topk"))
     *ways, h = connected(b, x, c, "attn_hc")
     x = merged(b, ways, attention(b, b.rms_norm(h, "input_layernorm"), c, s), x)
     *ways, h = connected(b, x, c, "ffn_hc")
@@ -66,7 +64,7 @@ def blocks(c: Config) -> tuple[Block, ...]:
     # With positions of three axes (Hunyuan 4 VL) pairs turn in fp32, by tables that every layer spreads anew.
     style, table = ("pairs_widened", "spread rows") if c.has("mrope_section") else ("half", "default")
     s = replace(sizes(c), style=style, table=table, masked=True, sinks=True, output_gate="by_element")
-    own = Indexer(c.size("index_n_heads"), c.size("index_head_dim"), handed=c.size("index_topk"))
+    own = Indexer(c.size("index_n_heads"), c.size("index_head_dim"))
     each = enumerate(zip(indexes(c), sparse, strict=True))
     layers = [layer(c, replace(s, indexer=own if flag else None), i, mlp if wide else None) for i, (flag, wide) in each]
     b = BlockBuilder("")

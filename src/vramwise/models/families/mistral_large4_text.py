@@ -2,7 +2,7 @@
 
 Every fourth layer turns nothing; queries are scaled by position with two learned numbers a head. A layer that shares
 reads what the last such layer of its kind (turned or not) kept. transformers 5.23, modeling_mistral_large4.py. Not
-counted: that routers stay in fp32.
+counted: that routers stay in fp32, and the chosen tokens' indices that checkpointed layers are handed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from vramwise.models.builder import BlockBuilder
 from vramwise.models.caches import LayerCache
 from vramwise.models.config import Config
 from vramwise.models.layers.decoder import lm_head, token_embedding
-from vramwise.models.layers.indexer import hand_on, handed
 from vramwise.models.layers.mixture import Mixture, experts, feed_forward, grouped, sparse_layers
 from vramwise.models.layers.mlp import gated_mlp
 from vramwise.models.layers.text_defaults import TEXT_DEFAULTS
@@ -194,7 +193,6 @@ def indexer(b: BlockBuilder, x: Value, c: Config) -> int:
     scales = [b.parameter(f"{module}.softmax_scaling", leaf, (heads,)) for leaf in ("scale", "bias")]
     own = ScaledIndexer(num_heads=heads, head_dim=width)
     b.op(own, module, [x], [], [wq, wk, *norms[:2], weigh, *norms[2:], *scales])
-    hand_on(b, c.size("index_topk", default=2048), module)
     return width
 
 
@@ -202,7 +200,6 @@ def layer(c: Config, index: int, s: Layer, m: Mixture | None) -> Block:
     """A pre-norm decoder layer, dense without experts."""
     b = BlockBuilder(f"model.layers.{index}", layer=index)
     x = b.input("hidden", c.hidden_size)
-    handed(b, c.size("index_topk", default=2048))
     mixed, kept = attention(b, b.rms_norm(x, "input_layernorm"), c, s)
     x = b.add(x, mixed)
     h = b.rms_norm(x, "post_attention_layernorm")

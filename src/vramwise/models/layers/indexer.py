@@ -9,7 +9,6 @@ from vramwise.models.blocks import Value
 from vramwise.models.builder import BlockBuilder
 from vramwise.models.config import Config
 from vramwise.models.operations.latent import LightningIndexer, PooledIndexer
-from vramwise.models.operations.simple import PickedTokens
 from vramwise.records import record
 
 INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm5_next_text": (32, 128), "glm_moe_dsa": (32, 128)}
@@ -18,15 +17,11 @@ INDEXED = {"axk2": (16, 128), "deepseek_v32": (64, 128), "glm5_next_text": (32, 
 
 @record
 class Indexer:
-    """Number and width of its heads; it picks groups of `pool` tokens, 0 where it picks them one by one.
-
-    `handed`: how many it picks at most where the layers behind are handed them; 0 where none is.
-    """
+    """Number and width of its heads; it picks groups of `pool` tokens, 0 where it picks them one by one."""
 
     num_heads: int
     head_dim: int
     pool: int = 0
-    handed: int = 0
 
 
 def indexer(b: BlockBuilder, x: Value, compressed_query: Value, s: Indexer, module: str) -> None:
@@ -39,8 +34,6 @@ def indexer(b: BlockBuilder, x: Value, compressed_query: Value, s: Indexer, modu
         b.parameter(f"{module}.k_norm", "bias", (s.head_dim,), part="norm"),
         b.parameter(f"{module}.weights_proj", "weight", (s.num_heads, x.width), is_linear=True),
     ]
-    if s.handed:
-        hand_on(b, s.handed, module)
     settings: dict[str, Any] = {"num_heads": s.num_heads, "head_dim": s.head_dim}
     if not s.pool:
         b.op(LightningIndexer(**settings), module, [x, compressed_query], [], parameters)
@@ -52,17 +45,6 @@ def indexer(b: BlockBuilder, x: Value, compressed_query: Value, s: Indexer, modu
     b.op(PooledIndexer(**settings, pool=s.pool), module, [x, compressed_query], [], parameters)
 
 
-def hand_on(b: BlockBuilder, most: int, module: str) -> None:
-    """What its indexer picked leaves the layer."""
-    b.hand_on("picked", b.op(PickedTokens(most=most), module, [], [most])[0])
-
-
-def handed(b: BlockBuilder, most: int) -> None:
-    """What the last indexer picked: all layers but the first are handed it, and keep it where they are checkpointed."""
-    if most and b.layer:
-        b.input("picked", most)
-
-
 def indexers(c: Config) -> list[Indexer | None]:
     """The indexer of each layer; GLM 5 can let layers share that of a layer before."""
     layers = range(c.num_hidden_layers)
@@ -70,8 +52,7 @@ def indexers(c: Config) -> list[Indexer | None]:
         return [None for _ in layers]
     heads, width = INDEXED[c.model_type]
     pool = c.size("index_kpool", default=16) if c.model_type == "glm5_next_text" else 0
-    most = c.size("index_topk", default=2048) if c.model_type == "glm_moe_dsa" else 0
-    own = Indexer(c.size("index_n_heads", default=heads), c.size("index_head_dim", default=width), pool, most)
+    own = Indexer(c.size("index_n_heads", default=heads), c.size("index_head_dim", default=width), pool)
     if not c.model_type.startswith("glm"):
         return [own for _ in layers]
     types: Sequence[object] | None = c.by_layer("indexer_types")

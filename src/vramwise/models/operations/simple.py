@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from vramwise.models.autograd.size import Dim
 from vramwise.models.autograd.tensor import StorageKind, Tensor
-from vramwise.models.blocks import Aside, Operation
+from vramwise.models.blocks import Operation
 from vramwise.models.lowering import Lowering, lowering
 from vramwise.models.operations.activations import apply_activation, xielu
 from vramwise.records import record
@@ -337,16 +337,3 @@ class ToParameterDtype(Operation):
 def to_parameter_dtype(run: Lowering, op: ToParameterDtype, x: Tensor) -> Tensor:
     """The cast to the dtype of the next layer's weight, which undoes autocast's."""
     return run.tape.to(x, run.execution.param_dtype)
-
-
-@record(kw_only=True, eq=False)
-class PickedTokens(Aside):
-    """Places of the best `most` tokens for each, which an indexer hands to the layers behind."""
-
-    most: int
-
-
-@lowering(PickedTokens)
-def picked_tokens(run: Lowering, op: PickedTokens) -> Tensor:
-    count = op.most if op.most in run.windows_reached else run.sequence
-    return run.tape.new((run.batch, run.sequence, count), "int32", op="_to_copy")

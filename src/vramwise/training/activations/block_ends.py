@@ -157,20 +157,19 @@ def shared_streams(forward: Forward, blocks: Sequence[Block], train: ResolvedTra
             for name, tensor in zip(block.inputs, run.incoming, strict=False):
                 readers.setdefault((name, maker.get(name, -1)), []).append(tensor.storage)
         maker.update(dict.fromkeys(block.outputs, place))
-    several = {storage for storages in readers.values() if len(storages) > 1 for storage in storages}
+    several = {made: storages for made, storages in readers.items() if len(storages) > 1}
+    alone = {storages[0] for storages in readers.values() if len(storages) == 1}
     elsewhere = {storage for run in forward.runs if not checkpointed[id(run)] for storage, _ in run.saved}
-    # One recording may stand for layers that read streams of several makers, some of them alone.
-    held = {
-        (place, storages[0]): None for (_, place), storages in readers.items() if storages[0] in several - elsewhere
-    }
+    once = {storage for storages in several.values() for storage in storages} - alone
+    held = {storages[0]: place for (_, place), storages in several.items() if storages[0] in once - elsewhere}
     made = tuple(
         (place, place + (place < 0 or storage not in leaves_of(forward.runs[place])), storage.nbytes)
-        for place, storage in held
+        for storage, place in held.items()
     )
-    before = {
+    once |= {
         storage for run in forward.runs if checkpointed[id(run)] for storage in _kept_before(run, forward, elsewhere)
     }
-    return SharedStreams(made, frozenset(several | before))
+    return SharedStreams(made, frozenset(once))
 
 
 def leaves_of(run: BlockRun) -> list[Storage]:
