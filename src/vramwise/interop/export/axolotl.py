@@ -56,7 +56,7 @@ def write(asked: Asked) -> Draft:
         if stated.get(key, 1) != 1:
             table[key] = stated[key]
     if asked.hf_overrides:
-        table["overrides_of_model_config"] = dict(asked.hf_overrides)
+        table["overrides_of_model_config"] = asked.hf_overrides
     if settings.get("quantize_experts"):
         table["quantize_moe_experts"] = True
     table |= _kernels(settings)

@@ -31,9 +31,9 @@ class Asked:
         return {key: value for key, value in table.to_dict().items() if key in table.explicit}
 
     @property
-    def hf_overrides(self) -> Mapping[str, object]:
+    def hf_overrides(self) -> dict[str, object]:
         """Keys of the model's config that are other."""
-        return self.scenario.hf_overrides or {}
+        return dict(self.scenario.hf_overrides or {})
 
 
 @record

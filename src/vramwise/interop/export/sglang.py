@@ -54,7 +54,7 @@ def write(asked: Asked) -> Draft:
             if key in drafts:
                 words += [flag, str(drafts[key]).upper() if key == "method" else str(drafts[key])]
     if asked.hf_overrides:
-        words += ["--json-model-override-args", json.dumps(dict(asked.hf_overrides))]
+        words += ["--json-model-override-args", json.dumps(asked.hf_overrides)]
     words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
     environment = stages("SGLANG_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
     return Draft(tuple(words), environment=environment)

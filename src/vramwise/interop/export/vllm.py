@@ -48,7 +48,7 @@ def write(asked: Asked) -> Draft:
         if config.get("method") not in _COUNTS_ITSELF:
             config.setdefault("num_speculative_tokens", 1)  # vLLM asks for a number; one is what was counted
         words += ["--speculative-config", json.dumps(config)]
-    words += ["--hf-overrides", json.dumps(dict(asked.hf_overrides))] if asked.hf_overrides else []
+    words += ["--hf-overrides", json.dumps(asked.hf_overrides)] if asked.hf_overrides else []
     words += listed(CAPTURED[0], stated.get("cudagraph_capture_sizes"))
     environment = stages("VLLM_PP_LAYER_PARTITION", stated.get("pipeline_layer_partition"))
     environment |= {name: str(int(bool(stated[key]))) for key, name in _SWITCHES.items() if key in stated}

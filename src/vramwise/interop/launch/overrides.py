@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vramwise.errors import UsageError
+from vramwise.interop.launch.command import settings_of
 from vramwise.interop.launch.flags import Words
-from vramwise.interop.launch.values import table
+from vramwise.interop.launch.values import Meaning, table
 
 WHOLE = ""
 """Stands for the whole config, where a flag changes no single key of it."""
@@ -17,12 +17,8 @@ def config_overrides(words: Words, flags: Mapping[str, str]) -> dict[str, object
 
     Raises UsageError for what is no JSON object.
     """
-    changed: dict[str, object] = {}
-    for flag, key in flags.items():
-        for text in words.given.get(flag, ())[-1:]:
-            try:
-                values = table(text)
-            except UsageError as problem:
-                raise UsageError(f"{flag}: {problem}") from None
-            changed |= values if key == WHOLE else {key: values}
+    found = settings_of(words, {flag: Meaning(key, table) for flag, key in flags.items()})
+    whole = found.pop(WHOLE, {})
+    assert isinstance(whole, dict)
+    changed = whole | found
     return {"hf_overrides": changed} if changed else {}

@@ -22,7 +22,7 @@ from vramwise.training.model_states.states import (
     steps_narrow,
     stored,
 )
-from vramwise.training.model_states.trained import trained_tensors
+from vramwise.training.model_states.trained import of_stage, stepped_sizes, trained_tensors
 from vramwise.training.reserved_memory.loading import trained_sizes
 from vramwise.training.reserved_memory.traces import Alone, Held, Memory
 from vramwise.training.resolved import ResolvedTrain
@@ -62,9 +62,8 @@ class MainBuffers(Alone):
     def step(self) -> bool:
         """Main gradients of 16 bits are copied to fp32 first, weight by weight; the copies go with `zero_grad`."""
         if copies_gradients(self.train):
-            own = (self.placement.stepped_numel(base, self.placement.local_numel(base, tensor.numel))
-                   for tensor, base in trained_tensors(self.model, self.train))  # fmt: skip
-            self.gradients += self.memory.some(*(4 * numel for numel in own))
+            sizes = stepped_sizes(of_stage(self.model, self.train, self.placement), self.placement)
+            self.gradients += self.memory.some(*(4 * numel for numel in sizes))
         return False
 
     def _weights(self) -> dict[bool, list[Held]]:
